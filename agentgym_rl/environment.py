@@ -1,0 +1,159 @@
+"""What an environment is: reset, step, close; what it promises stands in its `facts`.
+
+Invariant: after `reset(task)` an instance's behaviour depends on the task and on the actions alone. `terminated` (the
+task came to its own end) and `truncated` (a limit cut it off) are never mixed up. Constructors are cheap; whatever
+costs time happens in `reset`, which runs under a deadline.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from agentgym_rl.errors import ConfigurationError
+from agentgym_rl.messages import Message, user
+from agentgym_rl.task import Task
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an environment promises; `check_environment()` holds it to each line."""
+
+    reward_range: tuple[float, float]
+    """Lowest and highest reward of one step."""
+    max_turns: int
+    """Every episode ends by this many turns, unless the task sets its own limit."""
+    expert_success: float | None = None
+    """Share of tasks that `expert_action` solves at least; None: there is no expert."""
+    deterministic: bool = True
+    """Same task and same actions give the same episode."""
+    reusable: bool = True
+    """May be reset for another task; otherwise a new instance is made for each episode."""
+    can_snapshot: bool = False
+    """`snapshot` and `restore` work."""
+    lists_actions: bool = False
+    """`actions` names every action that is allowed now."""
+    source: str = ""
+    licence: str = ""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What an environment answers to an action. Made by a named constructor that says what happened."""
+
+    observation: tuple[Message, ...]
+    reward: float
+    terminated: bool
+    truncated: bool
+    success: bool | None = None
+    """Whether the task was solved; None while it is open, or where the environment can't tell."""
+    valid: bool = True
+    """False: the action could not be understood; the observation says why."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def going_on(cls, observation: str, reward: float = 0.0, valid: bool = True, **info: Any) -> StepResult:
+        """The episode continues with this observation."""
+        return cls((user(observation),), reward, False, False, None, valid, info)
+
+    @classmethod
+    def at_end(cls, reward: float, success: bool | None, observation: str = "", **info: Any) -> StepResult:
+        """The task came to its own end."""
+        seen = (user(observation),) if observation else ()
+        return cls(seen, reward, True, False, success, True, info)
+
+    @classmethod
+    def cut_off(cls, observation: str = "", reward: float = 0.0, valid: bool = True, **info: Any) -> StepResult:
+        """A limit of the environment ended the episode; the task was not solved by then."""
+        seen = (user(observation),) if observation else ()
+        return cls(seen, reward, False, True, False, valid, info)
+
+
+class Environment:
+    """The asynchronous interface that `play()` drives. Subclass it where the environment itself awaits."""
+
+    facts: Facts
+    instructions: str = ""
+    """System prompt for tasks that bring none."""
+
+    async def reset(self, task: Task) -> Sequence[Message]:
+        """Set the task up and return the first observation.
+
+        Raises:
+            ConfigurationError: the task's arguments can't work.
+        """
+        raise NotImplementedError
+
+    async def step(self, action: Message) -> StepResult:
+        """Carry the assistant's message out."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Free everything; may be called twice, and after a failure."""
+
+    async def expert_action(self) -> str:
+        """What the expert would do now (`facts.expert_success`)."""
+        raise ConfigurationError(f"{type(self).__name__} has no expert")
+
+    async def actions(self) -> Sequence[str]:
+        """Every action that is allowed now (`facts.lists_actions`)."""
+        raise ConfigurationError(f"{type(self).__name__} does not list its actions")
+
+    async def snapshot(self) -> bytes:
+        """The whole state of the episode (`facts.can_snapshot`)."""
+        raise ConfigurationError(f"{type(self).__name__} can't be snapshot")
+
+    async def restore(self, snapshot: bytes) -> None:
+        """Go back to a snapshot of this or another instance (`facts.can_snapshot`)."""
+        raise ConfigurationError(f"{type(self).__name__} can't be restored")
+
+
+class BlockingEnvironment:
+    """The same interface for ordinary blocking code; the registry runs it off the event loop.
+
+    Methods mean what they mean in `Environment`.
+    """
+
+    facts: Facts
+    instructions: str = ""
+
+    def reset(self, task: Task) -> Sequence[Message]:
+        raise NotImplementedError
+
+    def step(self, action: Message) -> StepResult:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+    def expert_action(self) -> str:
+        raise ConfigurationError(f"{type(self).__name__} has no expert")
+
+    def actions(self) -> Sequence[str]:
+        raise ConfigurationError(f"{type(self).__name__} does not list its actions")
+
+    def snapshot(self) -> bytes:
+        raise ConfigurationError(f"{type(self).__name__} can't be snapshot")
+
+    def restore(self, snapshot: bytes) -> None:
+        raise ConfigurationError(f"{type(self).__name__} can't be restored")
+
+
+class Opening(NamedTuple):
+    """The messages before the first turn, and a fingerprint of the first observation."""
+
+    messages: tuple[Message, ...]
+    fingerprint: str
+
+
+def opening(task: Task, instructions: str, observation: Sequence[Message]) -> Opening:
+    """System prompt and first observation as a policy gets to see them.
+
+    The fingerprint is the same for every trajectory of a group, or the group did not play the same task.
+    """
+    prompt = task.prompt or instructions
+    head = (Message("system", prompt),) if prompt else ()
+    text = "\x1e".join(f"{m.role}\x1f{m.content}" for m in observation)
+    return Opening(head + tuple(observation), hashlib.sha256(text.encode()).hexdigest()[:16])

@@ -1,0 +1,111 @@
+"""Environment names -> "module:Class"; the module is imported when the first instance is made.
+
+A package adds its own environments through the entry point group `openmanus_rl.environments`, or by `register()`.
+Blocking classes come back behind a thread or process of their own: every caller sees the asynchronous interface.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import entry_points
+from typing import Literal, get_args
+
+from agentgym_rl.environment import BlockingEnvironment, Environment
+from agentgym_rl.environments.process import ProcessEnvironment
+from agentgym_rl.environments.threaded import ThreadedEnvironment
+from agentgym_rl.errors import BoundaryError, ConfigurationError, EnvironmentFailed, boundary, did_you_mean
+
+Isolation = Literal["thread", "process"]
+
+CLOSE_SECONDS = 5.0
+"""Deadline of an environment's close; what is not closed by then is left behind."""
+
+_TARGETS: dict[str, str] = {
+    "babyai": "agentgym_rl.environments.babyai:BabyAI",
+}
+_EXTRAS = {"babyai": "babyai"}
+"""Which extra of this distribution installs what an environment imports."""
+
+
+def register(name: str, target: str) -> None:
+    """Give "module:Class" a name.
+
+    Raises:
+        ConfigurationError: the name is taken by another class, or the target is malformed.
+    """
+    if target.count(":") != 1:
+        raise ConfigurationError(f"an environment's target reads 'module:Class'; given: {target!r}")
+    if _TARGETS.get(name, target) != target:
+        raise ConfigurationError(f"the environment name {name!r} is taken by {_TARGETS[name]}")
+    _TARGETS[name] = target
+
+
+def names() -> list[str]:
+    """Every registered name, sorted."""
+    for point in entry_points(group="openmanus_rl.environments"):
+        register(point.name, point.value)
+    return sorted(_TARGETS)
+
+
+def target(name: str) -> str:
+    """The "module:Class" behind a name.
+
+    Raises:
+        ConfigurationError: no such name.
+    """
+    if name not in names():
+        raise ConfigurationError(f"no environment {name!r}; {did_you_mean(name, _TARGETS)}")
+    return _TARGETS[name]
+
+
+def environment_class(name: str) -> type[Environment] | type[BlockingEnvironment]:
+    """Import the class behind a name.
+
+    Raises:
+        ConfigurationError: no such name, or what it imports is not installed.
+    """
+    module, _, attribute = target(name).partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(name)
+        install = f'pip install "openmanus-rl[{extra}]"' if extra else f"install {error.name!r}"
+        raise ConfigurationError(f"environment {name!r} needs {error.name!r}: {install}") from error
+    except AttributeError as error:
+        raise ConfigurationError(f"environment {name!r} points at {_TARGETS[name]!r}, which does not exist") from error
+
+
+def make(name: str, isolation: Isolation = "thread") -> Environment:
+    """A new instance behind the asynchronous interface.
+
+    Args:
+        name: of the environment.
+        isolation: "thread" runs it in this process (a blocking one on a thread of its own); "process" in a worker
+            process, which it may crash or hang.
+
+    Raises:
+        ConfigurationError: no such name or isolation, or what the environment imports is not installed.
+    """
+    if isolation not in get_args(Isolation):
+        raise ConfigurationError(f"no isolation {isolation!r}; {did_you_mean(isolation, get_args(Isolation))}")
+    made = environment_class(name)
+    if isolation == "process":
+        return ProcessEnvironment(target(name))
+    environment = made()
+    return ThreadedEnvironment(environment) if isinstance(environment, BlockingEnvironment) else environment
+
+
+@asynccontextmanager
+async def opened(name: str, isolation: Isolation = "thread") -> AsyncIterator[Environment]:
+    """A new instance that is closed at the end, within `CLOSE_SECONDS`.
+
+    A close that fails or hangs is left behind: it is no part of the episode that was played.
+    """
+    environment = make(name, isolation)
+    try:
+        yield environment
+    finally:
+        with suppress(BoundaryError):
+            await boundary(environment.close(), EnvironmentFailed, f"close of environment {name!r}", CLOSE_SECONDS)

@@ -1,0 +1,151 @@
+"""One error per boundary, and `boundary()`, the only place where foreign code's exceptions become ours.
+
+A boundary is where somebody else's code or service is called: an environment, a tool, a judge, a policy server.
+Whatever goes wrong behind it arrives as that boundary's `Failed` error with a typed cause, and always by a deadline.
+Wrong configuration and wrong data are no failures of a boundary: they raise at once and are never caught.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+from collections.abc import Awaitable, Iterable
+from enum import Enum
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class AgentGymError(Exception):
+    """Every error that this package raises on purpose."""
+
+
+class ConfigurationError(AgentGymError, ValueError):
+    """A name, option or combination that can't work; says what was given and what is allowed."""
+
+
+class DataError(AgentGymError, ValueError):
+    """A task, message or file that can't be read as what it claims to be."""
+
+
+class BudgetExhausted(AgentGymError):
+    """The policy has no token left for another turn; a truncation, not a failure."""
+
+
+class Manner(Enum):
+    """How a call across a boundary went wrong."""
+
+    RAISED = "raised"  # the code behind the boundary raised an exception
+    TIMED_OUT = "timed_out"  # no answer by the deadline
+    CRASHED = "crashed"  # the process or connection behind the boundary is gone
+
+
+class BoundaryError(AgentGymError):
+    """A call across a boundary failed. `cause` reads `environment_timed_out`, `policy_raised`, ..."""
+
+    boundary = "boundary"
+
+    def __init__(self, message: str, manner: Manner = Manner.RAISED):
+        super().__init__(message)
+        self.manner = manner
+
+    @property
+    def cause(self) -> str:
+        return f"{self.boundary}_{self.manner.value}"
+
+
+class EnvironmentFailed(BoundaryError):
+    boundary = "environment"
+
+
+class ToolFailed(BoundaryError):
+    boundary = "tool"
+
+
+class JudgeFailed(BoundaryError):
+    boundary = "judge"
+
+
+class PolicyFailed(BoundaryError):
+    boundary = "policy"
+
+
+async def boundary(call: Awaitable[T], failed: type[BoundaryError], what: str, timeout_seconds: float) -> T:
+    """Await foreign code; every failure of it becomes `failed`, and nothing is waited for past the deadline.
+
+    A call that ignores its cancellation is left behind rather than awaited (`asyncio.wait_for` would wait for it).
+
+    Args:
+        call: what to await.
+        failed: the boundary's error.
+        what: names the call in the message, e.g. "step of environment 'babyai'".
+        timeout_seconds: deadline of this call, > 0.
+
+    Raises:
+        BoundaryError: the call raised, or was late.
+        ConfigurationError, DataError, BudgetExhausted: passed through as they are.
+    """
+    task = asyncio.ensure_future(_contained(call))
+    try:
+        done, _ = await asyncio.wait({task}, timeout=timeout_seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        task.add_done_callback(_forget)
+        raise
+    if not done:
+        task.cancel()
+        task.add_done_callback(_forget)
+        raise failed(f"{what} gave no answer within {timeout_seconds:.3g} s", Manner.TIMED_OUT)
+    try:
+        return task.result()
+    except AgentGymError:
+        raise
+    except asyncio.CancelledError as error:
+        raise failed(f"{what} cancelled itself") from error
+    except Exception as error:
+        raise failed(f"{what} raised {type(error).__name__}: {error}") from error
+
+
+async def _contained(call: Awaitable[T]) -> T:
+    """A SystemExit in a task would end the event loop itself, with every other episode on it."""
+    try:
+        return await call
+    except SystemExit as error:
+        raise RuntimeError(f"SystemExit: {error.code}") from error
+
+
+def _forget(task: asyncio.Future) -> None:
+    """Take a late call's outcome, so that asyncio does not report it as never retrieved."""
+    if not task.cancelled():
+        task.exception()
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """The tail of an error message: the nearest known name, or the known names."""
+    known = sorted(known)
+    near = difflib.get_close_matches(given, known, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+    return f"known: {shown or 'none'}"
+
+
+def require_allowed_keys(given: Iterable[str], allowed: Iterable[str], where: str) -> None:
+    """Raise a ConfigurationError that names the first key of `given` which is not in `allowed`."""
+    allowed = list(allowed)
+    for key in given:
+        if key not in allowed:
+            raise ConfigurationError(f"{where} has no {key!r}; {did_you_mean(key, allowed)}")
+
+
+def require_type(given: object, kind: type[T]) -> T:
+    """Raise a TypeError unless foreign code answered with a `kind`; belongs behind a boundary."""
+    if not isinstance(given, kind):
+        raise TypeError(f"the answer must be a {kind.__name__}; given: {type(given).__name__}")
+    return given
+
+
+def signature_of(function: object) -> list[str]:
+    """The parameter names that a callable takes, for messages about wrong arguments."""
+    return [name for name in inspect.signature(function).parameters if name != "self"]  # type: ignore[arg-type]

@@ -1,0 +1,100 @@
+"""`evaluate()`: play every task some times with a policy, several episodes at once, and keep a row of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentgym_rl.environment import Environment
+from agentgym_rl.environments import registry
+from agentgym_rl.episode import Limits, play
+from agentgym_rl.errors import ConfigurationError
+from agentgym_rl.evaluation.result import EpisodeRow, Evaluation
+from agentgym_rl.evaluation.rows_file import RowsFile
+from agentgym_rl.policy import Policy
+from agentgym_rl.task import Task
+from agentgym_rl.trajectory import Trajectory
+
+PolicyFactory = Callable[[Environment, Task, int], Policy]
+"""Makes the policy of one episode: environment, task, number of the episode -> policy."""
+
+
+async def evaluate(
+    make_policy: PolicyFactory,
+    tasks: Sequence[Task],
+    limits: Limits | None = None,
+    concurrency: int = 8,
+    episodes_per_task: int = 1,
+    on_episode: Callable[[EpisodeRow, Trajectory | None], None] | None = None,
+    rows_file: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    isolation: registry.Isolation = "thread",
+) -> Evaluation:
+    """Play `episodes_per_task` episodes of each task.
+
+    Args:
+        make_policy: called once an episode.
+        tasks: with unique ids.
+        limits: of one episode.
+        concurrency: how many episodes are under way at once.
+        on_episode: called as episodes finish; the trajectory is None for an episode that `rows_file` had.
+        rows_file: where rows are kept as they finish; episodes that are already there are not played again.
+        settings: what this evaluation is to be known by; goes into the result and guards `rows_file`.
+        isolation: where the environments run; "process" survives one that crashes its interpreter.
+
+    Raises:
+        ConfigurationError, DataError: nothing can be played like this; episodes under way are cancelled.
+    """
+    _check(tasks, concurrency, episodes_per_task)
+    settings = dict(settings or {})
+    file = RowsFile(rows_file, settings) if rows_file is not None else None
+    slots = asyncio.Semaphore(concurrency)
+
+    async def row_of(task: Task, episode: int) -> EpisodeRow:
+        trajectory = None
+        row = file.done.get((task.id, episode)) if file else None
+        if row is None:
+            async with slots:
+                trajectory = await _play_one(make_policy, task, episode, limits, isolation)
+            row = EpisodeRow.from_trajectory(trajectory, episode)
+            if file:
+                file.append(row)
+        if on_episode:
+            on_episode(row, trajectory)
+        return row
+
+    rows = await _all_or_cancel([row_of(task, episode) for task in tasks for episode in range(episodes_per_task)])
+    return Evaluation(tuple(rows), settings)
+
+
+def _check(tasks: Sequence[Task], concurrency: int, episodes_per_task: int) -> None:
+    for name, value in [("concurrency", concurrency), ("episodes_per_task", episodes_per_task)]:
+        if value < 1:
+            raise ConfigurationError(f"{name} must be at least 1; given: {value}")
+    ids = [task.id for task in tasks]
+    if not ids:
+        raise ConfigurationError("there is no task to evaluate on")
+    task_id, count = Counter(ids).most_common(1)[0]
+    if count > 1:
+        raise ConfigurationError(f"{count} tasks have the id {task_id!r}; ids tell the episodes apart")
+
+
+async def _play_one(
+    make_policy: PolicyFactory, task: Task, episode: int, limits: Limits | None, isolation: registry.Isolation
+) -> Trajectory:
+    async with registry.opened(task.environment, isolation) as environment:
+        return await play(make_policy(environment, task, episode), environment, task, limits)
+
+
+async def _all_or_cancel(calls: list[Coroutine[Any, Any, EpisodeRow]]) -> list[EpisodeRow]:
+    """Await all; the first error cancels the rest, which is waited for, so that its environments get closed."""
+    running = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*running)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

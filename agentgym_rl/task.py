@@ -1,0 +1,62 @@
+"""A task is one frozen row: which environment plays it, with which arguments and seed. Nothing in it is live."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from agentgym_rl.errors import DataError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task. Equal tasks give equal episodes wherever the environment is deterministic."""
+
+    id: str
+    """Unique in its file."""
+    environment: str
+    """Name in the environment registry."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """What the environment needs to set this task up (JSON values)."""
+    prompt: str = ""
+    """System prompt; empty: the environment's own instructions."""
+    reference_answer: Any = None
+    """What a rule or judge compares with (a JSON value); None: the environment judges by itself."""
+    seed: int = 0
+    split: str = "train"
+
+    def __post_init__(self) -> None:
+        expected = {"id": str, "environment": str, "arguments": Mapping, "prompt": str, "seed": int, "split": str}
+        for name, kind in expected.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise DataError(f"a task's {name} must be of type {kind.__name__}; given: {value!r}")
+        if not self.id or not self.environment:
+            raise DataError(f"a task needs a non-empty id and environment; given: {self.id!r}, {self.environment!r}")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        """Read one JSON object.
+
+        Raises:
+            DataError: no JSON object, an unknown or missing field, a value of a wrong type.
+        """
+        try:
+            row = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise DataError(f"not valid JSON ({error.msg} at column {error.colno})") from error
+        if not isinstance(row, dict):
+            raise DataError(f"a task is a JSON object; given: {type(row).__name__}")
+        known = [f.name for f in fields(cls)]
+        for key in row:
+            if key not in known:
+                raise DataError(f"a task has no field {key!r}; {did_you_mean(key, known)}")
+        missing = [name for name in ("id", "environment") if name not in row]
+        if missing:
+            raise DataError(f"a task needs the field {missing[0]!r}; given: {', '.join(row) or 'no fields'}")
+        return cls(**row)

@@ -1,0 +1,82 @@
+"""Which trajectories and which replies are written to be imitated."""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow.parquet
+import pytest
+
+from agentgym_rl.data.sft_parquet import write_sft
+from agentgym_rl.errors import DataError
+from agentgym_rl.messages import assistant, system, user
+from agentgym_rl.policy import Reply
+from agentgym_rl.task import Task
+from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
+
+
+def turn(said: str, seen: str = "", valid: bool = True, complete: bool = True) -> Turn:
+    return Turn(Reply(assistant(said), complete), (user(seen),) if seen else (), 0.0, valid)
+
+
+def trajectory(*turns: Turn, failure: Failure | None = None, id: str = "t1") -> Trajectory:
+    stop = StopReason.FAILED if failure else StopReason.TERMINATED
+    return Trajectory(Task(id, "maze"), (system("rules"), user("a wall")), turns, stop, failure=failure)
+
+
+def rows_of(path) -> list[dict]:
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+def test_a_trajectory_becomes_one_row_with_its_replies_marked(tmp_path):
+    assert write_sft([trajectory(turn("left", "a door"), turn("open"))], tmp_path / "sft.parquet") == 1
+    assert rows_of(tmp_path / "sft.parquet") == [
+        {
+            "messages": [
+                {"role": "system", "content": "rules", "loss": False},
+                {"role": "user", "content": "a wall", "loss": False},
+                {"role": "assistant", "content": "left", "loss": True},
+                {"role": "user", "content": "a door", "loss": False},
+                {"role": "assistant", "content": "open", "loss": True},
+            ],
+            "task_id": "t1",
+            "environment": "maze",
+        }
+    ]
+
+
+def test_replies_that_were_not_understood_or_were_cut_off_are_context_only(tmp_path):
+    mixed = trajectory(turn("hm", "what?", valid=False), turn("I thi", "what?", complete=False), turn("left"))
+    write_sft([mixed], tmp_path / "sft.parquet")
+    flags = [(m["content"], m["loss"]) for m in rows_of(tmp_path / "sft.parquet")[0]["messages"]]
+    assert [flag for flag in flags if flag[0] in ("hm", "I thi", "left")] == [
+        ("hm", False),
+        ("I thi", False),
+        ("left", True),
+    ]
+
+
+def test_what_can_not_be_imitated_is_left_out_and_counted_in_a_warning(tmp_path, caplog):
+    crashed = Failure("environment_crashed", "the process is gone")
+    given = [
+        trajectory(turn("left"), failure=crashed, id="a"),
+        trajectory(turn("left"), failure=crashed, id="b"),
+        trajectory(turn("hm", valid=False), id="c"),
+        trajectory(id="d"),
+        trajectory(turn("left"), id="e"),
+    ]
+    with caplog.at_level(logging.WARNING):
+        assert write_sft(given, tmp_path / "sft.parquet") == 1
+    assert [row["task_id"] for row in rows_of(tmp_path / "sft.parquet")] == ["e"]
+    assert caplog.messages == [
+        f"{tmp_path / 'sft.parquet'}: 4 of 5 trajectories left out "
+        "(2 failed: environment_crashed, 2 without a valid reply)"
+    ]
+
+
+def test_nothing_is_written_when_nothing_can_be_imitated(tmp_path):
+    with pytest.raises(DataError, match=r"no trajectory to write to .*; left out: 1 without a valid reply"):
+        write_sft([trajectory()], tmp_path / "sft.parquet")
+    with pytest.raises(DataError, match="left out: none"):
+        write_sft([], tmp_path / "sft.parquet")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,53 @@
+"""The `agentgym` section of a training configuration: what our agent loop and trainer read.
+
+Everything has a default, so a stock verl command needs none of it; a recipe states what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, get_args
+
+from omegaconf import DictConfig, OmegaConf
+
+from agentgym_rl.environments.registry import Isolation
+from agentgym_rl.episode import Limits
+from agentgym_rl.errors import ConfigurationError, require_allowed_keys
+from agentgym_rl.rewards import weighted_sum
+
+
+@dataclass(frozen=True)
+class Settings:
+    """See each field; unknown keys are an error."""
+
+    rewards: Mapping[str, float] = field(default_factory=lambda: {"outcome": 1.0})
+    """Reward name -> weight; the sum is the trajectory's reward."""
+    limits: Limits = field(default_factory=Limits)
+    """Turns and deadlines of an episode."""
+    turn_tokens: int = 1024
+    """Most tokens of one reply."""
+    isolation: Isolation = "thread"
+    """Where blocking environments run: "thread", or "process" for those that may hang or crash."""
+
+    def __post_init__(self) -> None:
+        if self.turn_tokens < 1:
+            raise ConfigurationError(f"agentgym.turn_tokens must be at least 1; given: {self.turn_tokens}")
+        if self.isolation not in get_args(Isolation):
+            raise ConfigurationError(
+                f"agentgym.isolation must be one of {', '.join(get_args(Isolation))}; given: {self.isolation!r}"
+            )
+        weighted_sum(self.rewards)
+
+    @classmethod
+    def of(cls, config: DictConfig) -> Settings:
+        """Read the section of a whole training configuration.
+
+        Raises:
+            ConfigurationError: an unknown key, or a value that can't work.
+        """
+        section: dict[str, Any] = OmegaConf.to_container(config.get("agentgym") or OmegaConf.create(), resolve=True)
+        require_allowed_keys(section, [f.name for f in fields(cls)], "the section agentgym")
+        limits = section.pop("limits", {})
+        require_allowed_keys(limits, [f.name for f in fields(Limits)], "the section agentgym.limits")
+        return cls(**section, limits=Limits(**limits))
