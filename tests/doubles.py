@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentgym_rl.environment import BlockingEnvironment, Environment, Facts, StepResult
 from agentgym_rl.environments import registry
@@ -379,6 +380,18 @@ class DifferentOpening(Guess):
         return [user(f"Game number {type(self).resets}.")]
 
 
+class DriftingReward(Guess):
+    resets = 0
+
+    def reset(self, task: Task) -> Sequence[Message]:
+        type(self).resets += 1
+        return super().reset(task)
+
+    def step(self, action: Message) -> StepResult:
+        result = super().step(action)
+        return replace(result, reward=1 / type(self).resets) if result.success else result
+
+
 class HonestlyRandom(DifferentOpening):
     facts = Facts(reward_range=(0.0, 1.0), max_turns=6, expert_success=1.0, deterministic=False)
 
@@ -426,6 +439,30 @@ class ClosesOnlyWhatWasReset(Guess):
         del self.secret
 
 
+class ClosesOnlyWhatWorked(Guess):
+    failed = False
+
+    def step(self, action: Message) -> StepResult:
+        self.failed = "secret" not in vars(self)
+        return super().step(action)
+
+    def close(self) -> None:
+        if self.failed:
+            raise RuntimeError("it is broken")
+
+
+class MustBeFinished(Guess):
+    def reset(self, task: Task) -> Sequence[Message]:
+        if getattr(self, "turns", 0) and not self.over:
+            raise RuntimeError("finish the last one first")
+        return super().reset(task)
+
+    def step(self, action: Message) -> StepResult:
+        result = super().step(action)
+        self.over = result.terminated or result.truncated
+        return result
+
+
 class ResetsOnce(Guess):
     def reset(self, task: Task) -> Sequence[Message]:
         if "secret" in vars(self):
@@ -455,6 +492,17 @@ class ForgetfulSnapshot(Guess):
 
     def snapshot(self) -> bytes:
         return json.dumps({"low": 1, "high": 8, "turns": 0, "max_turns": self.max_turns, "secret": 0}).encode()
+
+
+class RestoresOnlyItself(Guess):
+    """Its snapshot names a state that lies in the instance."""
+
+    def snapshot(self) -> bytes:
+        self.kept = super().snapshot()
+        return b"kept"
+
+    def restore(self, snapshot: bytes) -> None:
+        super().restore(self.kept)
 
 
 class TextSnapshot(Guess):

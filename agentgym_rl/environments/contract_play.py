@@ -130,7 +130,7 @@ class Subject:
             yield
         for turn in range(start or 0, len(episode.actions) if stop is None else stop):
             step = await self.step(environment, episode.actions[turn])
-            for name in ("observation", "terminated", "truncated", "success", "valid"):
+            for name in ("observation", "reward", "terminated", "truncated", "success", "valid"):
                 what = f"{where}: the {name} of turn {turn}"
                 self._compare(getattr(step, name), getattr(episode.steps[turn], name), what)
             yield
