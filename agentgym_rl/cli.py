@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typer.core import TyperGroup
 
+from agentgym_rl import follow as following
 from agentgym_rl.data.trajectory_json import append_trajectory, read_trajectories
 from agentgym_rl.data.user_tasks import load_tasks
 from agentgym_rl.environments import registry
@@ -161,6 +162,17 @@ def view(
     settings = evaluations[0][1].settings if len(evaluations) == 1 else {}
     write_report(out, title, settings, evaluations=evaluations, trajectories=shown)
     Console().print(f"wrote {out}", markup=False, highlight=False)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def follow(
+    command: Annotated[list[str], typer.Argument(help="A verl command, after `--`.")],
+    metrics: Annotated[Path, typer.Option(help="Folder for its metrics, one JSON Lines file a run.")],
+    log: Annotated[Path, typer.Option(help="File that gets everything it prints.")],
+    steps: Annotated[int, typer.Option(help="Training steps in all.", min=1)],
+) -> None:
+    """Run a verl command with a progress bar and a line for each step."""
+    following.follow(command, metrics, log, steps, Console(stderr=True))
 
 
 @contextmanager

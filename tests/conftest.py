@@ -3,8 +3,28 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 import doubles
 
 doubles.register_all()
+
+
+@pytest.fixture(scope="session")
+def chats():
+    """`ChatTokens` for each chat template, by name."""
+    from doubles_chat import all_chats  # takes seconds to import: only for tests that ask for it
+
+    return all_chats()
+
+
+@pytest.fixture(scope="session")
+def policy_folder(tmp_path_factory):
+    """A default policy of BabyAI's words with random weights."""
+    from agentgym_rl.environments.babyai import ACTIONS
+    from verl_ext.default_policy import make_default_policy
+
+    texts = [*ACTIONS, "Guess a number from 1 to 8.", "higher", "lower", "red ball two ahead one left"]
+    return make_default_policy(tmp_path_factory.mktemp("policy") / "tiny", texts, hidden_size=32, max_tokens=2048)

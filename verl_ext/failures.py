@@ -39,9 +39,9 @@ class _Failures:
         return drained
 
 
-def start() -> None:
-    """Start the run's counter, or join the one that is there; called by the trainer."""
-    ray.remote(_Failures).options(name=_ACTOR, get_if_exists=True, num_cpus=0).remote()
+def start() -> ray.actor.ActorHandle:
+    """Start the run's counter, or join the one that is there; it lives as long as the handle is held."""
+    return ray.remote(_Failures).options(name=_ACTOR, get_if_exists=True, num_cpus=0).remote()
 
 
 def report(failure: SessionFailure) -> None:

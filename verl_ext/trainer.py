@@ -36,7 +36,7 @@ class EpisodeTrainer(PPOTrainerSync):
             config.trainer.v1.trainer_mode = "sync"  # verl compares this name in many places
         super().__init__(config)
         self.replay_buffer.poll_interval = _POLL_SECONDS
-        failures.start()
+        self._failures = failures.start()
 
     def step(self, metrics: dict, timing_raw: dict) -> Any:
         try:
@@ -45,7 +45,7 @@ class EpisodeTrainer(PPOTrainerSync):
             # verl's replay buffer raises when not one session of a step survived.
             lost = failures.drain()
             if lost:
-                raise ConfigurationError(f"no session survived this step; the first failure: {lost[0].message}") from error
+                raise ConfigurationError(f"no session survived this step; one failure: {lost[0].message}") from error
             raise
         metrics.update(_failure_metrics(failures.drain()))
         return batch

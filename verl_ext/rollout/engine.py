@@ -32,6 +32,8 @@ GREEDY_TEMPERATURE = 1e-6
 """Stands for temperature 0: the most likely token gets all the probability unless logits tie to 6 digits."""
 STOP_SECONDS = 60.0
 """How long a pass that is under way may take to end when the batch is dropped."""
+WATCH_SECONDS = 1.0
+"""How often a waiting request looks whether its batch still runs."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,11 @@ class Engine:
                 f"a prompt of {len(prompt_ids)} tokens with {sampling.max_tokens} new ones does not fit: "
                 f"allowed are 1 to {room} in all"
             )
-        await self._may_run.wait()
-        manager = self._manager = self._manager or self._start()
+        while not self._may_run.is_set():  # a pause may follow a resume before this request wakes up
+            await self._may_run.wait()
+        if self._manager is None or not self._manager.is_running():
+            self._manager = self._start()
+        manager = self._manager
         request = str(next(self._numbers))
         finished: asyncio.Future[GenerationOutput] = asyncio.get_running_loop().create_future()
         manager.register_result_handler(request, lambda output: finished.done() or finished.set_result(output))
@@ -115,30 +120,35 @@ class Engine:
             temperature=float(sampling.temperature or GREEDY_TEMPERATURE),
         )
         try:
-            output = await finished
+            output = await _outcome(manager, finished)
         except asyncio.CancelledError:
             manager.cancel_request(request)
             raise
-        failed = output.status is RequestStatus.FAILED
-        if failed and manager.fatal_error is not None:
-            self._manager = None
-            raise PolicyFailed(f"continuous batching broke down: {output.error}", Manner.CRASHED)
+        failed = output is None or output.status is RequestStatus.FAILED
+        if output is None or (failed and manager.fatal_error is not None):
+            if self._manager is manager:  # else the next batch runs already
+                self._manager = None
+            raise PolicyFailed(f"continuous batching broke down: {manager.fatal_error}", Manner.CRASHED)
         return Generation(list(output.generated_tokens), list(output.logprobs), aborted=failed)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Replace the weights by name, and forget what was computed with the old ones.
 
         Raises:
-            ConfigurationError: a name that the model does not have, or one that is missing.
+            ConfigurationError: a name or shape that the model does not have, or a name that is missing.
         """
-        self.drop_batch()
-        outcome = self._model.load_state_dict(dict(weights), strict=False)
-        self._model.tie_weights()
-        missing = set(outcome.missing_keys) - set(self._model.all_tied_weights_keys)
-        if outcome.unexpected_keys or missing:
+        given, own = dict(weights), self._model.state_dict()
+        unknown = sorted(given.keys() - own.keys())
+        missing = sorted(own.keys() - given.keys() - set(self._model.all_tied_weights_keys))
+        misshapen = [name for name in given.keys() & own.keys() if given[name].shape != own[name].shape]
+        if unknown or missing or misshapen:
             raise ConfigurationError(
-                f"these weights are not this model's: unknown {outcome.unexpected_keys[:3]}, missing {sorted(missing)[:3]}"
+                f"these weights are not this model's: unknown {unknown[:3]}, missing {missing[:3]}, "
+                f"of another shape {misshapen[:3]}"
             )
+        self.drop_batch()
+        self._model.load_state_dict(given, strict=False)
+        self._model.tie_weights()
 
     def drop_batch(self) -> None:
         """Forget all key-value blocks; requests under way come back `aborted` with what they have so far."""
@@ -173,3 +183,17 @@ class Engine:
         starter.start()
         starter.join()
         return manager
+
+
+async def _outcome(manager: Any, finished: asyncio.Future[GenerationOutput]) -> GenerationOutput | None:
+    """What became of a request; None: the batch ended without a word about it.
+
+    transformers answers no request that arrives while a batch breaks down, or that waits for a batch that can't start.
+    """
+    while True:
+        running = manager.is_running()
+        await asyncio.wait({finished}, timeout=WATCH_SECONDS)
+        if finished.done():
+            return finished.result()
+        if not running:
+            return None
