@@ -212,6 +212,13 @@ class Crashes(Guess):
         return super().step(action)
 
 
+class CrashesAtOnce(Guess):
+    """Ends its process whatever the action says."""
+
+    def step(self, action: Message) -> StepResult:
+        os._exit(3)
+
+
 class ReturnsNothing(Guess):
     def step(self, action: Message) -> StepResult:
         return None  # type: ignore[return-value]

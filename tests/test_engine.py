@@ -344,7 +344,7 @@ async def test_after_a_breakdown_all_who_try_again_share_one_batch(engines, monk
             return await engine.generate(PROMPT, Sampling(300))
 
     replies = [asyncio.create_task(twice()) for _ in range(5)]
-    done, _ = await soon(asyncio.wait(replies, return_when=asyncio.FIRST_COMPLETED))
+    await soon(asyncio.wait(replies, return_when=asyncio.FIRST_COMPLETED))
     assert running_batches() <= before + 1
     assert [len(reply.ids) for reply in await soon(asyncio.gather(*replies))] == [300] * 5
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agentgym_rl.data.parquet import read_tasks
 from agentgym_rl.environments import registry
-from agentgym_rl.errors import DataError, did_you_mean
+from agentgym_rl.errors import ConfigurationError, DataError
 from agentgym_rl.task import Task
 
 
@@ -36,10 +36,9 @@ def read_jsonl(path: str | Path) -> list[Task]:
     tasks: list[Task] = []
     problems: list[str] = []
     line_of_id: dict[str, int] = {}
-    known = registry.names()
     for number, line in _lines(path):
         try:
-            task = _read_line(line, known)
+            task = _read_line(line)
             if task.id in line_of_id:
                 raise DataError(f"the id {task.id!r} is that of line {line_of_id[task.id]}")
         except DataError as error:
@@ -66,12 +65,14 @@ def _lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
         raise DataError(f"there is no file {path}") from error
 
 
-def _read_line(line: bytes, known: list[str]) -> Task:
+def _read_line(line: bytes) -> Task:
     try:
         text = line.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 (byte {error.start + 1})") from error
     task = Task.from_json(text)
-    if task.environment not in known:
-        raise DataError(f"no environment {task.environment!r}; {did_you_mean(task.environment, known)}")
+    try:
+        registry.target(task.environment)
+    except ConfigurationError as error:
+        raise DataError(str(error)) from error
     return task

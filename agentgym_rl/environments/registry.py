@@ -1,6 +1,6 @@
 """Environment names -> "module:Class"; the module is imported when the first instance is made.
 
-A package adds its own environments through the entry point group `openmanus_rl.environments`, or by `register()`.
+Where a name is asked for, "module:Class" itself will do, so one's own environment needs no registration. A package adds its own environments through the entry point group `openmanus_rl.environments`, or by `register()`.
 Blocking classes come back behind a thread or process of their own: every caller sees the asynchronous interface.
 """
 
@@ -50,11 +50,13 @@ def names() -> list[str]:
 
 
 def target(name: str) -> str:
-    """The "module:Class" behind a name.
+    """The "module:Class" behind a name; such a target stands for itself.
 
     Raises:
         ConfigurationError: no such name.
     """
+    if name.count(":") == 1 and name not in _TARGETS:
+        return name
     if name not in names():
         raise ConfigurationError(f"no environment {name!r}; {did_you_mean(name, _TARGETS)}")
     return _TARGETS[name]

@@ -10,14 +10,14 @@ bash recipes/quickstart/run.sh [options]
   --out DIR      where everything goes              (default outputs/quickstart)
   --model PATH   Hugging Face folder to start from  (default: a new small policy)
   --seed N       of tasks, weights and sampling     (default 0)
-  --levels "A B" BabyAI levels, dealt in turn       (default GoToObj)
+  --levels "A B" BabyAI levels, dealt in turn       (default GoToObj OneRoomS8)
   --max-turns N  of one episode                     (default 8)
   --steps N      GRPO steps                         (default 60)
   --resume       go on where an earlier run in DIR ended
 TEXT
 }
 
-out=outputs/quickstart model='' seed=0 levels=GoToObj max_turns=8 steps=60 resume=''
+out=outputs/quickstart model='' seed=0 levels='GoToObj OneRoomS8' max_turns=8 steps=60 resume=''
 while [ $# -gt 0 ]; do
     case $1 in
         --out) out=$2; shift 2 ;;
@@ -44,7 +44,7 @@ source recipes/_install.sh
 install_project babyai
 mkdir -p "$out/done" "$out/logs"
 out=$(cd "$out" && pwd)
-train=512 validation=64 test=256 reply_tokens=12
+train=512 validation=64 test=256 reply_tokens=6
 policy=${model:-$out/policy}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} TOKENIZERS_PARALLELISM=false PYTHONWARNINGS=ignore
 
@@ -72,7 +72,7 @@ prepare() {
 }
 
 sft() {
-    openmanus-rl follow --metrics "$out/metrics/sft" --log "$out/logs/sft.log" --steps 80 -- \
+    openmanus-rl follow --metrics "$out/metrics/sft" --log "$out/logs/sft.log" --steps 60 -- \
         torchrun --standalone --nproc_per_node=1 -m verl.trainer.sft_trainer \
         --config-dir "$PWD/recipes/quickstart" --config-name sft \
         data.train_files="$out/data/sft.parquet" model.path="$policy" trainer.seed="$seed" \

@@ -56,7 +56,8 @@ class TokenPolicy:
         between = self._new_ids(conversation)
         room = self._budget.response - len(self.response_ids) - len(between)
         if room < 1:
-            raise BudgetExhausted(f"{self._budget.response} response tokens leave no room for turn {len(self.turn_ends)}")
+            turn = len(self.turn_ends)
+            raise BudgetExhausted(f"{self._budget.response} response tokens leave no room for turn {turn}")
         context = self.prompt_ids + self.response_ids + between
         sampled = await self._generate(context, min(self._budget.turn, room))
         if not sampled.ids:

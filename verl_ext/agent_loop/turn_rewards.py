@@ -28,5 +28,6 @@ class TurnRewardOutput(AgentLoopOutput):
 def token_scores(rewards_T: Sequence[float], turn_ends_T: Sequence[int], length: int) -> torch.Tensor:
     """Per-turn rewards [T] -> token-level scores [R], 0 except on the last token of each turn."""
     scores_R = torch.zeros(length, dtype=torch.float32)
-    scores_R[list(turn_ends_T)] = torch.tensor(list(rewards_T), dtype=torch.float32)
+    for reward, end in zip(rewards_T, turn_ends_T, strict=True):
+        scores_R[end] = reward
     return scores_R

@@ -47,7 +47,7 @@ class TransformersServer:
         **_: Any,
     ) -> TokenOutput:
         if image_data or video_data:
-            raise ConfigurationError("rollout.name=transformers serves text only; images and videos need vllm or sglang")
+            raise ConfigurationError("rollout.name=transformers serves text only; images and video need vllm or sglang")
         if sampling_params.get("top_p", 1.0) != 1.0 or sampling_params.get("top_k", -1) > 0:
             raise ConfigurationError(
                 "rollout.name=transformers samples from the whole distribution: top_p=1 and top_k=-1; given: "

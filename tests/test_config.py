@@ -1,0 +1,54 @@
+"""The recipe composes on both kinds of hardware, and verl's own validation accepts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+MADE_UP_DATA = ("data.train_files=train.parquet", "data.val_files=val.parquet", "actor_rollout_ref.model.path=model")
+
+
+def composed(recipe: str, name: str, *overrides: str) -> DictConfig:
+    with initialize_config_dir(str(RECIPES / recipe), version_base=None):
+        return compose(name, overrides=[*MADE_UP_DATA, *overrides])
+
+
+def validated(config: DictConfig) -> DictConfig:
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    return config
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "gpu"])
+def test_the_grpo_recipe_is_valid_on(hardware: str) -> None:
+    config = validated(composed("quickstart", "grpo", f"hardware={hardware}"))
+    assert config.actor_rollout_ref.rollout.name == {"cpu": "transformers", "gpu": "vllm"}[hardware]
+    assert config.trainer.v1.trainer_mode == "agentgym"
+    assert config.actor_rollout_ref.rollout.n == 8
+
+
+def test_the_gpu_recipe_keeps_nothing_of_the_cpu(tmp_path: Path) -> None:
+    text = OmegaConf.to_yaml(composed("quickstart", "grpo", "hardware=gpu"))
+    assert "transformers" not in text
+    assert "device: cpu" not in text
+
+
+def test_the_cpu_recipe_computes_in_float32_with_actor_reference_and_critic() -> None:
+    config = composed("quickstart", "grpo")
+    parts = (config.actor_rollout_ref.actor.fsdp_config, config.actor_rollout_ref.ref.fsdp_config, config.critic.fsdp)
+    for part in parts:
+        assert part.mixed_precision == {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+        assert part.strategy == "fsdp2"
+    assert config.actor_rollout_ref.ref.fsdp_config.forward_only
+    assert not config.actor_rollout_ref.actor.fsdp_config.forward_only
+
+
+def test_verl_refuses_a_recipe_that_can_not_work() -> None:
+    with pytest.raises((ValueError, AssertionError), match="mini_batch_size"):
+        validated(composed("quickstart", "grpo", "actor_rollout_ref.actor.ppo_mini_batch_size=64"))

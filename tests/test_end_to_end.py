@@ -1,0 +1,223 @@
+"""Whole trainings through unmodified verl on a CPU: SFT, GRPO, PPO with critic and KL, failures, kill and resume.
+
+Each starts Ray and takes one to two minutes, so one run answers as many questions as it can.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from agentgym_rl.data.parquet import write_tasks
+from agentgym_rl.data.sft_parquet import write_sft
+from agentgym_rl.environments.registry import opened
+from agentgym_rl.episode import play
+from agentgym_rl.follow import read_metrics
+from agentgym_rl.policy import ExpertPolicy
+from agentgym_rl.task import Task
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parent.parent
+RECIPE = ROOT / "recipes" / "quickstart"
+SECONDS = 420
+"""After which a training counts as hung."""
+TASKS = [
+    Task(f"babyai-{seed}", "babyai", {"level": "GoToObj", "max_turns": 3}, "Play.", seed=seed) for seed in range(8)
+]
+SMALL = (
+    "data.train_batch_size=2",
+    "data.max_prompt_length=128",
+    "data.max_response_length=160",
+    "actor_rollout_ref.rollout.n=4",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
+    "trainer.test_freq=-1",
+    "trainer.val_before_train=False",
+)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run in a folder of its own: `metrics/` by step, `log`, `checkpoints/`."""
+
+    folder: Path
+
+    def command(self, policy: Path, steps: int, *overrides: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", "verl.trainer.main_ppo", "--config-dir", str(RECIPE), "--config-name", "grpo"),
+            f"data.train_files={self.folder / 'tasks.parquet'}",
+            f"data.val_files={self.folder / 'tasks.parquet'}",
+            f"actor_rollout_ref.model.path={policy}",
+            f"trainer.default_local_dir={self.folder / 'checkpoints'}",
+            f"trainer.total_training_steps={steps}",
+            f"hydra.run.dir={self.folder / 'hydra'}",
+            *SMALL,
+            *overrides,
+        ]
+
+    def start(self, command: list[str]) -> subprocess.Popen:
+        (self.folder / "metrics").mkdir(exist_ok=True)
+        number = len(list((self.folder / "metrics").iterdir()))
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT / "tests"),  # for the doubles
+            "VERL_FILE_LOGGER_PATH": str(self.folder / "metrics" / f"{number}.jsonl"),
+        }
+        with self.log.open("a") as log:
+            return subprocess.Popen(
+                command, cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def run(self, policy: Path, steps: int, *overrides: str) -> dict[int, dict[str, float]]:
+        process = self.start(self.command(policy, steps, *overrides))
+        try:
+            code = process.wait(SECONDS)
+        finally:
+            end(process)
+        assert code == 0, self.log.read_text()[-5000:]
+        return self.metrics
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def metrics(self) -> dict[int, dict[str, float]]:
+        return read_metrics(self.folder / "metrics")
+
+
+def end(process: subprocess.Popen) -> None:
+    """Kill a training with all that Ray started for it."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run([sys.executable, "-m", "ray.scripts.scripts", "stop", "--force"], capture_output=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from verl_ext.default_policy import make_default_policy
+
+    texts = ["Mission: go to the red ball. You see a red ball, two ahead.", "turn left", "move forward", "Play."]
+    return make_default_policy(tmp_path_factory.mktemp("policy") / "start", texts * 20)
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Training:
+    write_tasks(TASKS, tmp_path / "tasks.parquet")
+    return Training(tmp_path)
+
+
+def test_two_grpo_steps_train_on_what_was_sampled_and_report_episodes(training: Training, policy: Path) -> None:
+    metrics = training.run(policy, 2, "trainer.test_freq=2")
+    assert [step for step in metrics if step > 0] == [1, 2]
+    for step in (1, 2):
+        values = metrics[step]
+        # The trainer's log-probs of the sampled tokens are the rollout's (float32).
+        assert values["rollout_corr/log_ppl_abs_diff"] < 1e-3
+        assert values["training/rollout_probs_diff_max"] < 1e-3
+        assert values["episode/babyai/count"] == 8
+        assert values["episode/failed"] == 0
+        assert 1 <= values["episode/babyai/turns/mean"] <= 3
+    assert "val-core/babyai/acc/mean@1" in metrics[2]
+
+
+def test_the_stock_trainer_takes_our_agent_loop(training: Training, policy: Path) -> None:
+    metrics = training.run(policy, 1, "trainer.v1.trainer_mode=sync")
+    assert metrics[1]["training/num_turns/mean"] > 1
+
+
+def test_a_ppo_step_with_critic_and_both_kl_terms(training: Training, policy: Path) -> None:
+    metrics = training.run(
+        policy,
+        1,
+        "algorithm.adv_estimator=gae",
+        "algorithm.use_kl_in_reward=True",
+        "actor_rollout_ref.actor.use_kl_loss=True",
+        f"critic.model.path={policy}",
+        "critic.ppo_micro_batch_size_per_gpu=8",
+    )
+    assert metrics[1]["critic/vf_loss"] > 0
+    assert metrics[1]["actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-4)  # the reference is the policy itself
+    assert metrics[1]["actor/kl_loss"] == pytest.approx(0, abs=1e-4)
+
+
+def test_failed_environments_leave_the_step_and_are_counted(training: Training, policy: Path) -> None:
+    """Three tasks of four raise, hang or crash in every session; the step goes on with the fourth."""
+    broken = ("doubles:Raises", "doubles:Hangs", "doubles:CrashesAtOnce")
+    tasks = [replace(task, id=f"broken-{name}", environment=name, arguments={}) for name, task in zip(broken, TASKS, strict=False)]
+    write_tasks([*tasks, TASKS[0]], training.folder / "tasks.parquet")
+    metrics = training.run(
+        policy,
+        1,
+        "data.train_batch_size=4",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        "agentgym.isolation=process",
+        "agentgym.limits.step_seconds=3",
+    )
+    assert metrics[1]["episode/failed"] == 12
+    assert metrics[1]["episode/failed/environment_raised"] == 4
+    assert metrics[1]["episode/failed/environment_timed_out"] == 4
+    assert metrics[1]["episode/failed/environment_crashed"] == 4
+    assert metrics[1]["episode/babyai/count"] == 4
+
+
+def test_a_killed_training_goes_on_from_its_checkpoint(training: Training, policy: Path) -> None:
+    process = training.start(training.command(policy, 4, "trainer.save_freq=1"))
+    saved = training.folder / "checkpoints" / "latest_checkpointed_iteration.txt"
+    deadline = time.monotonic() + SECONDS
+    while not (saved.exists() and int(saved.read_text()) >= 2):
+        assert process.poll() is None, training.log.read_text()[-5000:]
+        assert time.monotonic() < deadline, "no second checkpoint"
+        time.sleep(0.2)
+    end(process)
+    reached = int(saved.read_text())
+    before = training.metrics
+    after = training.run(policy, reached + 2, "trainer.save_freq=1")
+    second = read_metrics_of_last_run(training)
+    assert min(second) == reached + 1
+    assert max(second) == reached + 2
+    assert set(before) <= set(after)
+
+
+def read_metrics_of_last_run(training: Training) -> dict[int, dict[str, float]]:
+    last = max((training.folder / "metrics").iterdir())
+    alone = training.folder / "last"
+    alone.mkdir()
+    (alone / "run.jsonl").write_text(last.read_text())
+    return {step: values for step, values in read_metrics(alone).items() if "timing_s/step" in values}
+
+
+def test_sft_learns_from_expert_episodes_and_leaves_a_hugging_face_folder(tmp_path: Path, policy: Path) -> None:
+    import asyncio
+
+    async def expert(task: Task):
+        async with opened(task.environment) as environment:
+            return await play(ExpertPolicy(environment), environment, task)
+
+    write_sft([asyncio.run(expert(task)) for task in TASKS], tmp_path / "sft.parquet")
+    training = Training(tmp_path)
+    process = training.start(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1"),
+            *("-m", "verl.trainer.sft_trainer", "--config-dir", str(RECIPE), "--config-name", "sft"),
+            f"data.train_files={tmp_path / 'sft.parquet'}",
+            "data.train_batch_size=4",
+            f"model.path={policy}",
+            f"trainer.default_local_dir={tmp_path / 'checkpoints'}",
+            "trainer.total_training_steps=10",
+            f"hydra.run.dir={tmp_path / 'hydra'}",
+        ]
+    )
+    assert process.wait(SECONDS) == 0, training.log.read_text()[-5000:]
+    losses = [values["train/loss"] for values in training.metrics.values() if "train/loss" in values]
+    assert losses[-1] < losses[0] / 2
+    assert (tmp_path / "checkpoints" / "global_step_10" / "huggingface" / "model.safetensors").is_file()

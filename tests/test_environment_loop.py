@@ -1,0 +1,240 @@
+"""The agent loop from dataset row to training row, without Ray: a scripted server, real environments."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from doubles import Countdown, Crashes, DifferentOpening, Guess, HangsAwaiting, HangsInReset, RaisesInReset, task_for
+from doubles_chat import runs_of_ones
+from doubles_loop import HangsAtSecondStep, ScriptedClient, SilentClient, expert_lines
+from omegaconf import OmegaConf
+from transformers import AutoTokenizer
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+
+from agentgym_rl.environments.babyai import BabyAI
+from agentgym_rl.errors import ConfigurationError, DataError
+from agentgym_rl.task import Task
+from verl_ext import failures
+from verl_ext.agent_loop import environment_loop
+from verl_ext.agent_loop.chat_tokens import ChatTokens
+from verl_ext.agent_loop.environment_loop import EnvironmentAgentLoop, SessionFailed
+from verl_ext.failures import SessionFailure
+
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}
+SEED_OF_4 = next(seed for seed in range(50) if Guess().draw(task_for(Guess, seed=seed)) == 4)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(policy_folder):
+    return AutoTokenizer.from_pretrained(policy_folder)
+
+
+@pytest.fixture(scope="module")
+def chat(tokenizer) -> ChatTokens:
+    return ChatTokens(tokenizer)
+
+
+@pytest.fixture(autouse=True)
+def reported(monkeypatch) -> list[SessionFailure]:
+    """What was reported to the run's counter, and no group remembered from another test."""
+    seen: list[SessionFailure] = []
+    monkeypatch.setattr(failures, "report", seen.append)
+    monkeypatch.setattr(environment_loop, "_first_observations", type(environment_loop._first_observations)())
+    return seen
+
+
+@pytest.fixture
+def run(tokenizer):
+    """Plays one session with a client; `rollout` and `agentgym` are the sections of the configuration."""
+
+    async def play(client: Any, row: Task | dict[str, Any], rollout: Any = None, uid: str = "g", **agentgym: Any) -> Any:
+        config = OmegaConf.create(
+            {
+                "actor_rollout_ref": {"rollout": {"prompt_length": 400, "response_length": 600, **(rollout or {})}},
+                "data": {},
+                "agentgym": agentgym,
+            }
+        )
+        loop = EnvironmentAgentLoop(
+            DictConfigWrap(config), client, tokenizer, None, None, data_config=DictConfigWrap(config.data)
+        )
+        if isinstance(row, Task):
+            row = {"task": row.to_json(), "agent_name": "environment", "session_id": 0, "index": 0}
+        return await asyncio.wait_for(loop.run(dict(SAMPLING), uid=uid, **row), 60)
+
+    return play
+
+
+# A session that ends well
+
+
+async def test_a_training_row_by_hand(run, chat):
+    client = ScriptedClient(chat, ["what?", "4"])
+    output = await run(client, task_for(Guess, seed=SEED_OF_4), rewards={"outcome": 1.0, "format": 0.5})
+    row = output.as_dict()
+    first, second = client.said
+    between = row["responses"].tolist()[len(first) : -len(second)]
+    observed = "\n<|im_start|>user\nSay a number from 1 to 8.<|im_end|>\n<|im_start|>assistant\n"
+    assert chat.reply_text(between) == observed.replace("<|im_start|>", "").replace("<|im_end|>", "")
+    zeros = [0] * len(between)
+    assert row["responses"].tolist() == first + between + second
+    assert row["response_mask"].tolist() == [1] * len(first) + zeros + [1] * len(second)
+    assert row["rollout_log_probs"].tolist() == [-0.5] * len(first) + zeros + [-0.5] * len(second)
+    # format: half of -1/2 for the first of two turns; outcome: 1 for the second
+    assert row["rm_scores"].tolist() == [0] * (len(first) - 1) + [-0.25] + zeros + [0] * (len(second) - 1) + [1.0]
+    assert output.reward_score == 0.75
+    assert row["num_turns"] == 6  # system, opening, reply, observation, reply, "found"
+    fields = row["extra_fields"]
+    assert (fields["min_global_steps"], fields["max_global_steps"]) == (3, 4)
+    assert fields["reward_extra_info"] == {"acc": 1.0, "turns": 2}
+    assert {**fields["episode"], "policy_seconds": 0, "environment_seconds": 0} == {
+        "environment": "double-guess",
+        "success": True,
+        "stop": "terminated",
+        "turns": 2,
+        "invalid_turns": 1,
+        "cut_replies": 0,
+        "policy_seconds": 0,
+        "environment_seconds": 0,
+        "reward_parts": {"outcome": 1.0, "format": -0.25},
+    }
+    seconds = [fields["episode"]["policy_seconds"], fields["episode"]["environment_seconds"]]
+    assert [output.metrics.generate_sequences, output.metrics.tool_calls] == seconds
+    assert min(seconds) > 0
+
+
+async def test_the_server_is_asked_as_one_session_with_fresh_parameters_each_time(run, chat):
+    client, other = ScriptedClient(chat, ["what?", "4"]), ScriptedClient(chat, ["4"])
+    output = await run(client, task_for(Guess, seed=SEED_OF_4), turn_tokens=20)
+    await run(other, task_for(Guess, seed=SEED_OF_4))
+    expected = {**SAMPLING, "max_tokens": 20, "stop_token_ids": sorted(chat.stop_ids)}
+    assert [parameters for _, _, parameters in client.requests] == [expected, expected]
+    (session, opening, _), (same, whole, _) = client.requests
+    assert session == same != other.requests[0][0]
+    assert opening == output.prompt_ids
+    assert whole == (output.prompt_ids + output.response_ids)[: len(whole)]
+
+
+async def test_a_server_without_log_probs_gives_a_row_without_them(run, chat):
+    output = await run(ScriptedClient(chat, ["4"], log_probs=False), task_for(Guess, seed=SEED_OF_4))
+    assert output.response_logprobs is None
+    assert "rollout_log_probs" not in output.as_dict()
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+async def test_babyais_expert_earns_the_reward_of_its_environment(run, chat, isolation):
+    task = Task("b", "babyai", {"level": "GoToLocalS8N4", "max_turns": 32}, seed=3)
+    lines = expert_lines(BabyAI(), task)
+    client = ScriptedClient(chat, lines)
+    output = await run(
+        client, task, {"prompt_length": 2000, "response_length": 8000}, rewards={"environment": 2.0}, isolation=isolation
+    )
+    row = output.as_dict()
+    assert row["extra_fields"]["episode"]["success"]
+    assert runs_of_ones(row["response_mask"].tolist()) == [len(ids) for ids in client.said]
+    assert len(client.said) == len(lines)
+    assert 0 < output.reward_score < 2
+    assert row["rm_scores"].nonzero().tolist() == [[len(output.response_ids) - 1]]
+    assert row["rm_scores"].sum().item() == pytest.approx(output.reward_score)
+
+
+# A session that is cut
+
+
+async def test_a_budget_that_ran_out_is_a_truncation_with_reward_0(run, chat):
+    client = ScriptedClient(chat, ["what?"] * 9)
+    output = await run(client, task_for(Guess), {"response_length": 60})
+    episode = output.extra_fields["episode"]
+    assert (episode["stop"], episode["success"], output.reward_score) == ("token_budget", False, 0.0)
+    assert len(output.response_ids) <= 60
+    assert output.response_mask[-1] == 1
+    assert episode["turns"] == len(runs_of_ones(output.response_mask)) == len(client.said) < 6
+
+
+async def test_a_deadline_in_the_middle_of_a_step_leaves_that_turn_out(run, chat):
+    client = ScriptedClient(chat, ["1", "1"])
+    output = await run(
+        client, task_for(HangsAtSecondStep), rewards={"environment": 1.0}, limits={"episode_seconds": 1.0}
+    )
+    assert len(client.said) == 2
+    assert output.response_ids == client.said[0]
+    assert output.response_mask == [1] * len(client.said[0])
+    assert output.as_dict()["rm_scores"].tolist() == [0] * (len(client.said[0]) - 1) + [-1.0]
+    episode = output.extra_fields["episode"]
+    assert (episode["stop"], episode["turns"], episode["success"]) == ("episode_deadline", 1, False)
+
+
+# A session that fails
+
+
+@pytest.mark.parametrize(
+    ("double", "line", "agentgym", "cause", "message"),
+    [
+        (RaisesInReset, "4", {}, "environment_raised", "ValueError: the level file is broken"),
+        (HangsInReset, "1", {"limits": {"reset_seconds": 0.2}}, "environment_timed_out", "no answer within 0.2 s"),
+        (HangsAwaiting, "1", {"limits": {"step_seconds": 0.2}}, "environment_timed_out", "no answer within 0.2 s"),
+        (Crashes, "kill", {"isolation": "process"}, "environment_crashed", "SIGKILL"),
+        (Guess, ConnectionError("gone"), {}, "policy_raised", "ConnectionError: gone"),
+        (Guess, None, {"limits": {"reply_seconds": 0.2}}, "policy_timed_out", "no answer within 0.2 s"),
+        (Guess, None, {"limits": {"episode_seconds": 0.2}}, "no_turn_episode_deadline", "before the policy could take"),
+    ],
+)
+async def test_a_failure_gives_no_row_but_its_cause(run, chat, reported, double, line, agentgym, cause, message):
+    client = SilentClient() if line is None else ScriptedClient(chat, [line])
+    with pytest.raises(SessionFailed) as error:
+        await run(client, task_for(double), **agentgym)
+    (failure,) = reported
+    assert (failure.environment, failure.cause, failure.fatal) == (task_for(double).environment, cause, False)
+    assert message in failure.message
+    assert f"task 't': {cause}: {failure.message}" == str(error.value)
+
+
+# What stops the run
+
+
+async def test_sessions_of_a_group_must_start_alike(run, chat, reported):
+    task = task_for(DifferentOpening, seed=SEED_OF_4)
+    await run(ScriptedClient(chat, ["4"]), task, uid="one")
+    await run(ScriptedClient(chat, ["4"]), task, uid="two")
+    with pytest.raises(ConfigurationError, match="sessions of one group did not start alike: task 't' of environment"):
+        await run(ScriptedClient(chat, ["4"]), task, uid="one")
+    assert [(failure.fatal, failure.environment) for failure in reported] == [(True, "double-differentopening")]
+
+
+async def test_the_sessions_of_a_group_that_start_alike_may_go_on_differently(run, chat, reported):
+    task = task_for(Countdown)
+    played = [run(ScriptedClient(chat, lines), task) for lines in (["1", "2"], ["2", "1"], ["2", "2"])]
+    outputs = await asyncio.gather(*played)
+    assert [output.extra_fields["episode"]["success"] for output in outputs] == [True, True, False]
+    assert reported == []
+
+
+async def test_only_so_many_groups_are_remembered(run, chat, monkeypatch):
+    monkeypatch.setattr(environment_loop, "_REMEMBERED_GROUPS", 2)
+    for uid in ("a", "b", "c"):
+        await run(ScriptedClient(chat, ["4"]), task_for(Guess, seed=SEED_OF_4), uid=uid)
+    assert list(environment_loop._first_observations) == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("row", "rollout", "environment", "kind", "message"),
+    [
+        ({"data_source": "x", "prompt": []}, {}, "unknown", DataError, "the column 'task' (one task as JSON"),
+        ({"task": "{"}, {}, "unknown", DataError, "not valid JSON"),
+        (Task("t", "double-gues"), {}, "double-gues", ConfigurationError, "did you mean 'double-guess'?"),
+        (task_for(Guess, max_turns=0), {}, "double-guess", ConfigurationError, "max_turns must be at least 1; given: 0"),
+        (task_for(Guess), {"prompt_length": 5}, "double-guess", DataError, "allowed are 5 (data.max_prompt_length)"),
+    ],
+)
+async def test_what_can_not_work_is_fatal(run, chat, reported, row, rollout, environment, kind, message):
+    with pytest.raises(kind) as error:
+        await run(ScriptedClient(chat, ["4"]), row, rollout)
+    assert message in str(error.value)
+    assert reported == [SessionFailure(environment, "configuration", str(error.value), fatal=True)]
+
+
+async def test_wrong_settings_are_refused_before_anything_is_played(run, chat):
+    with pytest.raises(ConfigurationError, match="the section agentgym has no 'reward'; did you mean 'rewards'"):
+        await run(ScriptedClient(chat, []), task_for(Guess), reward={"outcome": 1.0})

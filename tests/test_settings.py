@@ -1,0 +1,49 @@
+"""The `agentgym` section of a training configuration."""
+
+from __future__ import annotations
+
+import pytest
+from omegaconf import OmegaConf
+
+from agentgym_rl.episode import Limits
+from agentgym_rl.errors import ConfigurationError
+from verl_ext.agent_loop.settings import Settings
+
+
+def of(**section: object) -> Settings:
+    return Settings.of(OmegaConf.create({"trainer": {}, "agentgym": section}))
+
+
+@pytest.mark.parametrize("config", [{}, {"agentgym": None}, {"agentgym": {}}])
+def test_without_a_section_everything_has_its_default(config):
+    settings = Settings.of(OmegaConf.create(config))
+    assert settings == Settings({"outcome": 1.0}, Limits(), 1024, "thread")
+
+
+def test_what_is_given_is_used_and_the_rest_keeps_its_default():
+    settings = of(rewards={"environment": 0.5, "format": 2}, limits={"max_turns": 3}, turn_tokens=7, isolation="process")
+    assert settings == Settings({"environment": 0.5, "format": 2}, Limits(max_turns=3), 7, "process")
+
+
+def test_interpolations_are_resolved():
+    config = OmegaConf.create({"data": {"n": 9}, "agentgym": {"turn_tokens": "${data.n}"}})
+    assert Settings.of(config).turn_tokens == 9
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"turn_token": 5}, "the section agentgym has no 'turn_token'; did you mean 'turn_tokens'?"),
+        ({"limits": {"max_turn": 5}}, "the section agentgym.limits has no 'max_turn'; did you mean 'max_turns'?"),
+        ({"limits": {"step_seconds": 0}}, "step_seconds must be above 0; given: 0"),
+        ({"turn_tokens": 0}, "agentgym.turn_tokens must be at least 1; given: 0"),
+        ({"isolation": "threads"}, "agentgym.isolation must be one of thread, process; given: 'threads'"),
+        ({"rewards": {"outcom": 1.0}}, "no reward 'outcom'; did you mean 'outcome'?"),
+        ({"rewards": {}}, "a reward needs at least one named function"),
+        ({"rewards": {"outcome": "much"}}, "the weight of reward 'outcome' must be a finite number; given: 'much'"),
+    ],
+)
+def test_what_can_not_work_is_named(section, message):
+    with pytest.raises(ConfigurationError) as error:
+        of(**section)
+    assert message in str(error.value)

@@ -1,0 +1,79 @@
+"""What the trainer reports of a step's episodes, and which rows it takes for groups of one."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentgym_rl.errors import ConfigurationError
+from verl_ext.failures import SessionFailure
+from verl_ext.trainer import _failure_metrics, _keys_of_singletons, episode_metrics
+
+
+def episode(**changes: object) -> dict[str, object]:
+    fields = {
+        "environment": "a",
+        "success": True,
+        "stop": "terminated",
+        "turns": 2,
+        "invalid_turns": 0,
+        "cut_replies": 0,
+        "policy_seconds": 1.0,
+        "environment_seconds": 0.5,
+        "reward_parts": {"outcome": 1.0},
+    }
+    return {**fields, **changes}
+
+
+def test_episode_metrics_by_hand():
+    metrics = episode_metrics(
+        [
+            episode(),
+            episode(success=False, stop="max_turns", turns=6, invalid_turns=3, cut_replies=1, reward_parts={"outcome": 0}),
+            episode(success=None, stop="max_turns", turns=2, policy_seconds=3.0, environment_seconds=2.0),
+            episode(environment="b", success=None, turns=1),
+        ]
+    )
+    assert {name: value for name, value in metrics.items() if name.startswith("episode/a/")} == pytest.approx(
+        {
+            "episode/a/count": 3,
+            "episode/a/success": 1 / 2,  # the one that can't be told is no failure
+            "episode/a/turns/mean": 10 / 3,
+            "episode/a/turns/max": 6,
+            "episode/a/invalid_share": 3 / 10,
+            "episode/a/cut_share": 1 / 10,
+            "episode/a/policy_seconds_per_turn": 5 / 10,
+            "episode/a/environment_seconds_per_turn": 3 / 10,
+            "episode/a/stop/terminated": 1 / 3,
+            "episode/a/stop/max_turns": 2 / 3,
+            "episode/a/reward/outcome": 2 / 3,
+        }
+    )
+    assert metrics["episode/b/count"] == 1
+    assert "episode/b/success" not in metrics
+
+
+def test_no_episode_gives_no_metric():
+    assert episode_metrics([]) == {}
+
+
+def test_failures_are_counted_by_cause():
+    lost = [SessionFailure("a", cause, "m") for cause in ("environment_crashed", "policy_raised", "policy_raised")]
+    assert _failure_metrics(lost) == {
+        "episode/failed": 3,
+        "episode/failed/environment_crashed": 1,
+        "episode/failed/policy_raised": 2,
+    }
+    assert _failure_metrics([]) == {"episode/failed": 0}
+
+
+def test_a_fatal_failure_stops_the_run_whatever_came_before_it():
+    lost = [SessionFailure("a", "policy_raised", "m"), SessionFailure("b", "configuration", "no seed", fatal=True)]
+    with pytest.raises(ConfigurationError, match="environment 'b': no seed"):
+        _failure_metrics(lost)
+
+
+def test_groups_with_one_session_left_are_found_by_their_keys():
+    keys = ["g1_0_0", "g1_1_0", "g2_3_0", "g3_0_0", "g3_0_1", "g4_0_0", "g4_2_0", "pad"]
+    tags = [{}, {"is_padding": False}, {}, {}, {}, {}, {"is_padding": True}, {"is_padding": True}]
+    # g3 has two segments of one session; of g4's two rows one is padding
+    assert _keys_of_singletons(keys, tags) == ["g2_3_0", "g3_0_0", "g3_0_1", "g4_0_0", "g4_2_0"]
