@@ -106,8 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from agentgym_rl.data.parquet import write_tasks
 
     parser = argparse.ArgumentParser(prog="python -m data_preprocess.babyai", description=__doc__)
-    parser.add_argument("--levels", nargs="+", default=["GoToLocalS8N4"], help="level names, dealt in turn")
-    parser.add_argument("--max-turns", type=int, default=16, help="limit of turns of every task")
+    parser.add_argument("--levels", nargs="+", default=["GoToObj", "OneRoomS8"], help="level names, dealt in turn")
+    parser.add_argument("--max-turns", type=int, default=8, help="limit of turns of every task")
     parser.add_argument("--train", type=int, default=512, help="training tasks")
     parser.add_argument("--validation", type=int, default=64, help="validation tasks")
     parser.add_argument("--test", type=int, default=256, help="test tasks")

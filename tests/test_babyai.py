@@ -389,5 +389,5 @@ def test_the_command_line_writes_one_file_a_split(tmp_path, capsys):
     data_set.main(["--out", str(tmp_path), "--train", "3", "--validation", "1", "--test", "2", "--levels", "PickupLoc"])
     tasks = {split: read_tasks(tmp_path / f"{split}.parquet") for split in ("train", "validation", "test")}
     assert {split: len(rows) for split, rows in tasks.items()} == {"train": 3, "validation": 1, "test": 2}
-    assert tasks["test"][0].arguments == {"level": "BabyAI-PickupLoc-v0", "max_turns": 16}
+    assert tasks["test"][0].arguments == {"level": "BabyAI-PickupLoc-v0", "max_turns": 8}
     assert "3 tasks" in capsys.readouterr().out

@@ -49,7 +49,9 @@ def reported(monkeypatch) -> list[SessionFailure]:
 def run(tokenizer):
     """Plays one session with a client; `rollout` and `agentgym` are the sections of the configuration."""
 
-    async def play(client: Any, row: Task | dict[str, Any], rollout: Any = None, uid: str = "g", **agentgym: Any) -> Any:
+    async def play(
+        client: Any, row: Task | dict[str, Any], rollout: Any = None, uid: str = "g", **agentgym: Any
+    ) -> Any:
         config = OmegaConf.create(
             {
                 "actor_rollout_ref": {"rollout": {"prompt_length": 400, "response_length": 600, **(rollout or {})}},
@@ -129,7 +131,11 @@ async def test_babyais_expert_earns_the_reward_of_its_environment(run, chat, iso
     lines = expert_lines(BabyAI(), task)
     client = ScriptedClient(chat, lines)
     output = await run(
-        client, task, {"prompt_length": 2000, "response_length": 8000}, rewards={"environment": 2.0}, isolation=isolation
+        client,
+        task,
+        {"prompt_length": 2000, "response_length": 8000},
+        rewards={"environment": 2.0},
+        isolation=isolation,
     )
     row = output.as_dict()
     assert row["extra_fields"]["episode"]["success"]
@@ -224,7 +230,13 @@ async def test_only_so_many_groups_are_remembered(run, chat, monkeypatch):
         ({"data_source": "x", "prompt": []}, {}, "unknown", DataError, "the column 'task' (one task as JSON"),
         ({"task": "{"}, {}, "unknown", DataError, "not valid JSON"),
         (Task("t", "double-gues"), {}, "double-gues", ConfigurationError, "did you mean 'double-guess'?"),
-        (task_for(Guess, max_turns=0), {}, "double-guess", ConfigurationError, "max_turns must be at least 1; given: 0"),
+        (
+            task_for(Guess, max_turns=0),
+            {},
+            "double-guess",
+            ConfigurationError,
+            "max_turns must be at least 1; given: 0",
+        ),
         (task_for(Guess), {"prompt_length": 5}, "double-guess", DataError, "allowed are 5 (data.max_prompt_length)"),
     ],
 )
@@ -233,6 +245,18 @@ async def test_what_can_not_work_is_fatal(run, chat, reported, row, rollout, env
         await run(ScriptedClient(chat, ["4"]), row, rollout)
     assert message in str(error.value)
     assert reported == [SessionFailure(environment, "configuration", str(error.value), fatal=True)]
+
+
+async def test_a_fault_in_a_reward_function_is_fatal(run, chat, reported):
+    with pytest.raises(ZeroDivisionError):
+        await run(
+            ScriptedClient(chat, ["4"]),
+            task_for(Guess, seed=SEED_OF_4),
+            rewards={"doubles_loop:fails_to_judge": 1.0},
+        )
+    assert reported == [
+        SessionFailure("double-guess", "configuration", "ZeroDivisionError: no turn was judged", fatal=True)
+    ]
 
 
 async def test_wrong_settings_are_refused_before_anything_is_played(run, chat):

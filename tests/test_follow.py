@@ -43,7 +43,8 @@ def test_a_resumed_run_keeps_the_steps_of_the_first_and_replaces_those_run_again
     run(tmp_path, 1, 3, x=1)
     run(tmp_path, 3, 4, x=2)
     # step 3 was run twice: the second run counts
-    assert {step: values["x"] for step, values in read_metrics(tmp_path / "metrics").items()} == {1: 1, 2: 1, 3: 2, 4: 2}
+    merged = read_metrics(tmp_path / "metrics")
+    assert {step: values["x"] for step, values in merged.items()} == {1: 1, 2: 1, 3: 2, 4: 2}
 
 
 def test_two_lines_of_one_step_are_one_set_of_metrics(tmp_path: Path) -> None:

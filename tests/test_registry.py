@@ -64,8 +64,14 @@ def test_a_target_without_its_class_says_so(names):
 def test_a_package_adds_environments_through_its_entry_points(names, monkeypatch):
     point = EntryPoint("maze", "doubles:Guess", "openmanus_rl.environments")
     monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == point.group else [])
+    registry._register_entry_points.cache_clear()
     assert "maze" in registry.names()
     assert registry.target("maze") == "doubles:Guess"
+
+
+def test_a_target_stands_for_itself_without_a_registration(names):
+    assert registry.target("doubles:Guess") == "doubles:Guess"
+    assert isinstance(registry.make("doubles:Guess"), ThreadedEnvironment)
 
 
 def test_an_instance_comes_behind_the_interface_that_its_isolation_asks_for():

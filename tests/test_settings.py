@@ -21,7 +21,9 @@ def test_without_a_section_everything_has_its_default(config):
 
 
 def test_what_is_given_is_used_and_the_rest_keeps_its_default():
-    settings = of(rewards={"environment": 0.5, "format": 2}, limits={"max_turns": 3}, turn_tokens=7, isolation="process")
+    settings = of(
+        rewards={"environment": 0.5, "format": 2}, limits={"max_turns": 3}, turn_tokens=7, isolation="process"
+    )
     assert settings == Settings({"environment": 0.5, "format": 2}, Limits(max_turns=3), 7, "process")
 
 

@@ -86,7 +86,9 @@ def test_what_was_sampled_is_what_is_trained(chats, name, data):
     assert len(ids) == len(mask) == len(logprobs)
     assert [id for id, bit in zip(ids, mask, strict=True) if bit] == [id for reply in replies for id in reply]
     assert runs_of_ones(mask) == [len(reply) for reply in replies]
-    assert [x for x, bit in zip(logprobs, mask, strict=True) if bit] == [x for said in server.said for x in said.logprobs]
+    assert [x for x, bit in zip(logprobs, mask, strict=True) if bit] == [
+        x for said in server.said for x in said.logprobs
+    ]
     assert {x for x, bit in zip(logprobs, mask, strict=True) if not bit} <= {0.0}
     assert all(mask[end] == 1 and mask[end + 1 : end + 2] in ([], [0]) for end in ends)
     assert ends[-1] == len(ids) - 1
@@ -212,7 +214,9 @@ def test_a_conversation_that_was_rewritten_is_refused(chats):
     conversation, _ = converse(policy, ["go on"])
     before = rows_of(policy)
     conversation[1] = user("hello again")
-    with pytest.raises(DataError, match="the conversation before the last reply was changed; a token policy only appends"):
+    with pytest.raises(
+        DataError, match="the conversation before the last reply was changed; a token policy only appends"
+    ):
         asyncio.run(policy.reply(conversation))
     assert rows_of(policy) == before
 

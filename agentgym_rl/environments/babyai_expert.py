@@ -25,6 +25,8 @@ class Expert:
 
     def __init__(self, world: Any):
         self._world = world
+        self._bot: Any = None
+        self._advice: int | None = None
         self._start_over()
 
     def follow(self, action: int) -> None:
@@ -50,7 +52,7 @@ class Expert:
         try:
             self._bot = BabyAIBot(self._world)
             self._bot._breadth_first_search = self._counted(self._bot._breadth_first_search)
-            self._advice: int | None = self._plan(None)
+            self._advice = self._plan(None)
         except _NoPlan:
             self._advice = None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Literal, get_args
 
@@ -44,9 +45,15 @@ def register(name: str, target: str) -> None:
 
 def names() -> list[str]:
     """Every registered name, sorted."""
+    _register_entry_points()
+    return sorted(_TARGETS)
+
+
+@cache
+def _register_entry_points() -> None:
+    """Once a process: it reads the metadata of every installed distribution."""
     for point in entry_points(group="openmanus_rl.environments"):
         register(point.name, point.value)
-    return sorted(_TARGETS)
 
 
 def target(name: str) -> str:

@@ -1,6 +1,6 @@
 """Expert trajectories on the training tasks, as SFT parquet; and the default policy where no model is given.
 
-    python -m recipes.quickstart.prepare --out outputs/quickstart/seed-0 [--model PATH] [--seed 0]
+python -m recipes.quickstart.prepare --out outputs/quickstart/seed-0 [--model PATH] [--seed 0]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The run as one HTML file: learning curve, evaluation table, trajectories.
 
-    python -m recipes.quickstart.report --out outputs/quickstart/seed-0
+python -m recipes.quickstart.report --out outputs/quickstart/seed-0
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def main() -> None:
     trajectories = read_trajectories(given.out / "evaluation" / "grpo-sampled.jsonl")[:SHOWN_TRAJECTORIES]
     file = given.out / "report.html"
     settings = dict(text.split("=", 1) for text in given.setting)
-    write_report(file, "Quickstart: BabyAI", settings, curves(given.out, given.validation_episodes), found, trajectories)
+    write_report(
+        file, "Quickstart: BabyAI", settings, curves(given.out, given.validation_episodes), found, trajectories
+    )
 
     table = Table("policy", "episodes", "success (95%)", "turns", title="Held-out test tasks", title_justify="left")
     for label, evaluation in found:

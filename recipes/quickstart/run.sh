@@ -46,7 +46,8 @@ mkdir -p "$out/done" "$out/logs"
 out=$(cd "$out" && pwd)
 train=512 validation=64 test=256 reply_tokens=6
 policy=${model:-$out/policy}
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} TOKENIZERS_PARALLELISM=false PYTHONWARNINGS=ignore
+# OpenMP threads that wait must sleep: spinning takes the cores from the other processes of the training.
+export OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} TOKENIZERS_PARALLELISM=false PYTHONWARNINGS=ignore
 
 stage() { # stage NAME TITLE COMMAND...: run a stage once
     local name=$1 title=$2
@@ -72,7 +73,7 @@ prepare() {
 }
 
 sft() {
-    openmanus-rl follow --metrics "$out/metrics/sft" --log "$out/logs/sft.log" --steps 60 -- \
+    openmanus-rl follow --metrics "$out/metrics/sft" --log "$out/logs/sft.log" --steps 90 -- \
         torchrun --standalone --nproc_per_node=1 -m verl.trainer.sft_trainer \
         --config-dir "$PWD/recipes/quickstart" --config-name sft \
         data.train_files="$out/data/sft.parquet" model.path="$policy" trainer.seed="$seed" \
@@ -112,7 +113,7 @@ evaluate() {
 report() {
     python -m recipes.quickstart.report --out "$out" --validation-episodes $validation \
         --setting "levels=$levels" --setting "turns an episode=$max_turns" --setting "seed=$seed" \
-        --setting "start=${model:-a new Qwen2 policy}" --setting "GRPO=$steps steps of 16 tasks x 8 trajectories"
+        --setting "start=${model:-a new Qwen2 policy}" --setting "GRPO=$steps steps of 8 tasks x 8 trajectories"
 }
 
 stage tasks "tasks" tasks

@@ -50,15 +50,19 @@ class EnvironmentAgentLoop(AgentLoopBase):
 
         Raises:
             SessionFailed: environment or policy failed, or nothing was sampled.
-            ConfigurationError, DataError: the row or the setup can't work.
+            ConfigurationError, DataError: the row or the setup can't work. These, and a reward function's own errors,
+                are reported as fatal.
         """
         environment = "unknown"
         try:
             task = task_of(row)
             environment = task.environment
             return await self._play(task, sampling_params, str(row.get("uid", "")))
-        except (ConfigurationError, DataError) as error:
-            failures.report(failures.SessionFailure(environment, "configuration", str(error), fatal=True))
+        except SessionFailed:
+            raise
+        except Exception as error:  # verl would log it and go on without the session
+            message = str(error) if isinstance(error, AgentGymError) else f"{type(error).__name__}: {error}"
+            failures.report(failures.SessionFailure(environment, "configuration", message, fatal=True))
             raise
 
     async def _play(self, task: Task, sampling_params: dict[str, Any], group: str) -> AgentLoopOutput:

@@ -54,6 +54,11 @@ class TransformersServer:
                 f"{sampling_params.get('top_p')}, {sampling_params.get('top_k')}"
             )
         room = self._max_model_len - len(prompt_ids)
+        if room < 1:
+            raise ConfigurationError(
+                f"a prompt of {len(prompt_ids)} tokens leaves no room for a reply: {self._max_model_len} in all are "
+                "allowed (rollout.max_model_len, or prompt_length + response_length)"
+            )
         sampling = Sampling(
             max_tokens=min(sampling_params.get("max_tokens") or room, room),
             temperature=sampling_params.get("temperature", 1.0),
