@@ -42,7 +42,7 @@ class Manner(Enum):
 
 
 class BoundaryError(AgentGymError):
-    """A call across a boundary failed. `cause` reads `environment_timed_out`, `policy_raised`, ..."""
+    """A call across a boundary failed. `cause_name` reads `environment_timed_out`, `policy_raised`, ..."""
 
     boundary = "boundary"
 
@@ -51,7 +51,7 @@ class BoundaryError(AgentGymError):
         self.manner = manner
 
     @property
-    def cause(self) -> str:
+    def cause_name(self) -> str:  # not `cause`: Ray sets that on errors that cross its actors
         return f"{self.boundary}_{self.manner.value}"
 
 

@@ -39,7 +39,7 @@ class Failure:
 
     @classmethod
     def from_error(cls, error: BoundaryError) -> Failure:
-        return cls(error.cause, str(error), "".join(traceback.format_exception(error)))
+        return cls(error.cause_name, str(error), "".join(traceback.format_exception(error)))
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ async def test_without_a_stop_id_a_reply_has_max_tokens(engines, count):
     assert (len(said.ids), len(said.logprobs), said.aborted) == (count, count, False)
 
 
-async def test_the_two_seeds_of_a_batch_draw_differently_and_so_does_the_next_batch(engines):
+async def test_the_next_batch_does_not_repeat_the_draws_of_the_last(engines):
     engine = engines()
     first = await soon(engine.generate(PROMPT, Sampling(40)))
     engine.drop_batch()

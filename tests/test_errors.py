@@ -41,7 +41,7 @@ async def test_a_raised_error_becomes_the_boundarys_own_and_keeps_its_cause():
     with pytest.raises(ToolFailed, match=r"^the tool raised KeyError: 'x'$") as caught:
         await boundary(throw(KeyError("x")), ToolFailed, "the tool", 5)
     assert caught.value.manner is Manner.RAISED
-    assert caught.value.cause == "tool_raised"
+    assert caught.value.cause_name == "tool_raised"
     assert isinstance(caught.value.__cause__, KeyError)
 
 
@@ -56,7 +56,7 @@ async def test_no_answer_by_the_deadline_is_a_time_out_that_cancels_the_call():
 
     with pytest.raises(JudgeFailed, match=r"^the judge gave no answer within 0.01 s$") as caught:
         await boundary(hang(), JudgeFailed, "the judge", 0.01)
-    assert caught.value.cause == "judge_timed_out"
+    assert caught.value.cause_name == "judge_timed_out"
     await cancelled.wait()
 
 
@@ -143,7 +143,7 @@ async def test_this_packages_own_errors_pass_through_as_they_are(error):
     ],
 )
 def test_a_cause_names_the_boundary_and_the_manner(error, cause):
-    assert error.cause == cause
+    assert error.cause_name == cause
 
 
 def test_a_near_name_is_suggested_and_otherwise_the_known_ones_are_listed():

@@ -269,7 +269,7 @@ async def test_a_worker_that_dies_is_a_crash_that_says_how(made, way, how):
     environment = await started(made, Crashes)
     with pytest.raises(EnvironmentFailed, match=f"^step of 'doubles:Crashes': its worker process {how}") as caught:
         await environment.step(assistant(way))
-    assert caught.value.cause == "environment_crashed"
+    assert caught.value.cause_name == "environment_crashed"
 
 
 async def test_a_crash_ends_the_episode_as_its_typed_failure(made):
@@ -381,7 +381,7 @@ async def test_what_the_environment_raises_arrives_with_the_workers_traceback(ma
     with pytest.raises(kind, match=f"^{message}$") as caught:
         await environment.step(assistant(name))
     assert "in step" in str(caught.value.__cause__)
-    assert name != "ToolFailed" or caught.value.cause == "tool_timed_out"
+    assert name != "ToolFailed" or caught.value.cause_name == "tool_timed_out"
     assert await environment.expert_action() in ("4", "2")  # its worker lives on
 
 

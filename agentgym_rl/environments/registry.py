@@ -1,7 +1,8 @@
 """Environment names -> "module:Class"; the module is imported when the first instance is made.
 
-Where a name is asked for, "module:Class" itself will do, so one's own environment needs no registration. A package adds its own environments through the entry point group `openmanus_rl.environments`, or by `register()`.
-Blocking classes come back behind a thread or process of their own: every caller sees the asynchronous interface.
+Where a name is asked for, "module:Class" itself will do, so that one's own environment needs no registration. A package
+adds its environments by `register()`, or through the entry point group `openmanus_rl.environments`. Blocking classes
+come back behind a thread of their own, so that every caller sees the asynchronous interface.
 """
 
 from __future__ import annotations

@@ -48,6 +48,9 @@ class Settings:
         """
         section: dict[str, Any] = OmegaConf.to_container(config.get("agentgym") or OmegaConf.create(), resolve=True)
         require_allowed_keys(section, [f.name for f in fields(cls)], "the section agentgym")
-        limits = section.pop("limits", {})
+        limits = section.pop("limits", {}) or {}
         require_allowed_keys(limits, [f.name for f in fields(Limits)], "the section agentgym.limits")
-        return cls(**section, limits=Limits(**limits))
+        try:
+            return cls(**section, limits=Limits(**limits))
+        except TypeError as error:
+            raise ConfigurationError(f"the section agentgym has a value of a wrong type: {error}") from error

@@ -148,7 +148,6 @@ class Engine:
             )
         self.drop_batch()
         self._model.load_state_dict(given, strict=False)
-        self._model.tie_weights()
 
     def drop_batch(self) -> None:
         """Forget all key-value blocks; requests under way come back `aborted` with what they have so far."""
