@@ -37,7 +37,6 @@ SMALL = (
     "data.max_response_length=160",
     "actor_rollout_ref.rollout.n=4",
     "actor_rollout_ref.actor.ppo_mini_batch_size=2",
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
     "trainer.test_freq=-1",
     "trainer.val_before_train=False",
 )
@@ -143,7 +142,6 @@ def test_a_ppo_step_with_critic_and_both_kl_terms(training: Training, policy: Pa
         "algorithm.use_kl_in_reward=True",
         "actor_rollout_ref.actor.use_kl_loss=True",
         f"critic.model.path={policy}",
-        "critic.ppo_micro_batch_size_per_gpu=8",
     )
     assert metrics[1]["critic/vf_loss"] > 0
     assert metrics[1]["actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-4)  # the reference is the policy itself

@@ -57,7 +57,7 @@ class EnvironmentAgentLoop(AgentLoopBase):
         try:
             task = task_of(row)
             environment = task.environment
-            return await self._play(task, sampling_params, str(row.get("uid", "")))
+            return await self._play(task, sampling_params, str(row.get("uid") or uuid4()))
         except SessionFailed:
             raise
         except Exception as error:  # verl would log it and go on without the session
