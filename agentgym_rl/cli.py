@@ -24,20 +24,24 @@ from agentgym_rl import follow as following
 from agentgym_rl.data.trajectory_json import append_trajectory, read_trajectories
 from agentgym_rl.data.user_tasks import load_tasks
 from agentgym_rl.environments import registry
+from agentgym_rl.environments.chaos import Faults
 from agentgym_rl.environments.contract import check_environment
 from agentgym_rl.episode import Limits
 from agentgym_rl.episode import play as play_episode
 from agentgym_rl.errors import AgentGymError, ConfigurationError
 from agentgym_rl.evaluation import run
+from agentgym_rl.evaluation.chaos import play_in_chaos
 from agentgym_rl.evaluation.policies import Sampling, forms, policies
 from agentgym_rl.evaluation.result import EpisodeRow, Evaluation
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Trajectory
 from agentgym_rl.viewer import terminal
+from agentgym_rl.viewer.chaos_table import chaos_table, chaos_total
 from agentgym_rl.viewer.report import write_report
 
 ARGUMENTS_HELP = "The task's arguments: a JSON object."
 ISOLATION_HELP = "Where the environment runs; a worker process may crash or hang."
+RATES_HELP = "NAME=RATE,...; of crash, error, hang, slow, garbage, nan_reward, connection_reset."
 POLICY_HELP = f"One of: {forms()}."
 
 
@@ -162,6 +166,32 @@ def view(
     settings = evaluations[0][1].settings if len(evaluations) == 1 else {}
     write_report(out, title, settings, evaluations=evaluations, trajectories=shown)
     Console().print(f"wrote {out}", markup=False, highlight=False)
+
+
+@app.command()
+def chaos(
+    name: Annotated[str, typer.Argument(help="The environment.")],
+    rates: Annotated[str, typer.Option(help=RATES_HELP)],
+    arguments: Annotated[str, typer.Option(help=ARGUMENTS_HELP)] = "{}",
+    policy: Annotated[str, typer.Option(help=POLICY_HELP)] = "expert",
+    episodes: Annotated[int, typer.Option(help="Each plays the task with the next seed, from 0.", min=1)] = 50,
+    seed: Annotated[int, typer.Option(help="Of the faults and the policy.")] = 0,
+    step_seconds: Annotated[float, typer.Option(help="Deadline of a step, which ends a hang.")] = 1.0,
+    concurrency: Annotated[int, typer.Option(help="Episodes under way at once.")] = 8,
+    isolation: Annotated[registry.Isolation, typer.Option(help=ISOLATION_HELP)] = "thread",
+) -> None:
+    """Play an environment that fails on purpose, and show what became of each fault; exit code 1 where one was lost."""
+    shared = _json_object(arguments, "--arguments")
+    tasks = [Task(f"chaos-{number}", name, shared, seed=number) for number in range(episodes)]
+    limits = Limits(reset_seconds=10.0, step_seconds=step_seconds, reply_seconds=10.0, episode_seconds=120.0)
+    faults = Faults.parse(rates, seed)
+    with policies(policy, Sampling(seed=seed)) as make_policy:
+        books = asyncio.run(play_in_chaos(make_policy, tasks, faults, limits, concurrency, isolation))
+    console = Console()
+    console.print(chaos_table(books))
+    console.print(chaos_total(books))
+    if not books.balance:
+        raise typer.Exit(1)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})

@@ -155,5 +155,10 @@ def opening(task: Task, instructions: str, observation: Sequence[Message]) -> Op
     """
     prompt = task.prompt or instructions
     head = (Message("system", prompt),) if prompt else ()
+    return Opening(head + tuple(observation), fingerprint(observation))
+
+
+def fingerprint(observation: Sequence[Message]) -> str:
+    """Of roles and texts; any text has one, also one with lone surrogates, which UTF-8 has no bytes for."""
     text = "\x1e".join(f"{m.role}\x1f{m.content}" for m in observation)
-    return Opening(head + tuple(observation), hashlib.sha256(text.encode()).hexdigest()[:16])
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
+from agentgym_rl.beginning import Beginning
 from agentgym_rl.environment import Environment, Opening, StepResult, opening
 from agentgym_rl.errors import (
     BoundaryError,
@@ -83,6 +84,7 @@ async def play(
     limits: Limits | None = None,
     on_turn: Callable[[Turn], None] | None = None,
     on_opening: Callable[[Opening], None] | None = None,
+    beginning: Beginning | None = None,
 ) -> Trajectory:
     """Play one task to its end.
 
@@ -90,8 +92,9 @@ async def play(
         policy: answers; made for this episode if it keeps state.
         environment: borrowed; it is reset here, and closed by whoever lent it.
         task: what to play.
-        limits: turns and deadlines.
-        on_turn, on_opening: called with each turn, and with the first observation, as they happen.
+        limits: turns and deadlines. Turns of `beginning` count; its seconds don't.
+        on_turn, on_opening: called with each turn that is played, and with the first observation, as they happen.
+        beginning: turns of an earlier episode of this task to go on from; None: from the start.
 
     Returns:
         The trajectory, also when something failed (`Trajectory.failure`).
@@ -100,62 +103,102 @@ async def play(
         ConfigurationError, DataError: the task or the setup can't work.
     """
     limits = limits or Limits()
-    clock = _Clock(limits.episode_seconds)
-    name = f"environment {task.environment!r}"
-    start = Opening((), "")
-    turns: list[Turn] = []
-    success: bool | None = None
+    episode = _Episode(policy, environment, task, limits)
+    stop = StopReason.MAX_TURNS
+    success: bool | None = False
     failure: Failure | None = None
     try:
-        observation = await clock.call(
-            _reset(environment, task), EnvironmentFailed, f"reset of {name}", limits.reset_seconds
-        )
-        start = opening(task, environment.instructions, observation)
+        await (episode.resume(beginning) if beginning else episode.begin())
         if on_opening:
-            on_opening(start)
-        conversation = list(start.messages)
-        stop = StopReason.MAX_TURNS
-        while len(turns) < limits.max_turns:
-            reply: Reply = await clock.call(
-                _reply(policy, conversation), PolicyFailed, "reply of the policy", limits.reply_seconds
-            )
-            policy_seconds = clock.last_call_seconds
-            result: StepResult = await clock.call(
-                _step(environment, reply.message), EnvironmentFailed, f"step of {name}", limits.step_seconds
-            )
-            turn = Turn(
-                reply,
-                result.observation,
-                result.reward,
-                result.valid,
-                policy_seconds,
-                clock.last_call_seconds,
-                result.info,
-            )
-            turns.append(turn)
-            conversation += [reply.message, *result.observation]
+            on_opening(episode.start)
+        while len(episode.turns) < limits.max_turns:
+            result = await episode.take_turn()
             if on_turn:
-                on_turn(turn)
+                on_turn(episode.turns[-1])
             if result.terminated or result.truncated:
-                success = result.success
                 stop = StopReason.TERMINATED if result.terminated else StopReason.TRUNCATED
+                success = result.success
                 break
     except BudgetExhausted:
         stop = StopReason.TOKEN_BUDGET
     except _EpisodeDeadline:
         stop = StopReason.EPISODE_DEADLINE
     except BoundaryError as error:
-        stop, failure = StopReason.FAILED, Failure.from_error(error)
-    if success is None and stop in (StopReason.MAX_TURNS, StopReason.TOKEN_BUDGET, StopReason.EPISODE_DEADLINE):
-        success = False
-    return Trajectory(task, start.messages, tuple(turns), stop, success, failure, start.fingerprint)
+        stop, success, failure = StopReason.FAILED, None, Failure.from_error(error)
+    start = episode.start
+    return Trajectory(task, start.messages, tuple(episode.turns), stop, success, failure, start.fingerprint)
+
+
+class _Episode:
+    """What was played so far; each method makes some calls, under their deadlines, and notes what they gave."""
+
+    def __init__(self, policy: Policy, environment: Environment, task: Task, limits: Limits):
+        self._policy = policy
+        self._environment = environment
+        self._task = task
+        self._limits = limits
+        self._name = f"environment {task.environment!r}"
+        self._clock = _Clock(limits.episode_seconds)
+        self._conversation: list[Message] = []
+        self.start = Opening((), "")
+        self.turns: list[Turn] = []
+
+    async def begin(self) -> None:
+        self.start = await self._reset()
+        self._conversation = list(self.start.messages)
+
+    async def resume(self, beginning: Beginning) -> None:
+        self.start, self.turns = beginning.opening, list(beginning.turns)
+        self._conversation = beginning.conversation()
+        if beginning.snapshot is not None:
+            restoring = self._environment.restore(beginning.snapshot)
+            await self._clock.call(restoring, EnvironmentFailed, f"restore of {self._name}", self._limits.reset_seconds)
+        else:
+            await self._replay(beginning)
+
+    async def take_turn(self) -> StepResult:
+        reply = await self._clock.call(
+            _reply(self._policy, self._conversation), PolicyFailed, "reply of the policy", self._limits.reply_seconds
+        )
+        policy_seconds = self._clock.last_call_seconds
+        result = await self._step(reply.message)
+        turn = Turn(
+            reply,
+            result.observation,
+            result.reward,
+            result.valid,
+            policy_seconds,
+            self._clock.last_call_seconds,
+            result.info,
+        )
+        self.turns.append(turn)
+        self._conversation += [reply.message, *result.observation]
+        return result
+
+    async def _replay(self, beginning: Beginning) -> None:
+        beginning.require_same_start(self._name, await self._reset())
+        if not self._environment.facts.deterministic:
+            raise ConfigurationError(f"{self._name} is not deterministic: go on from a snapshot, not by a replay")
+        for number, turn in enumerate(beginning.turns):
+            beginning.require_same_turn(self._name, number, await self._step(turn.reply.message))
+
+    async def _reset(self) -> Opening:
+        observation = await self._clock.call(
+            _reset(self._environment, self._task),
+            EnvironmentFailed,
+            f"reset of {self._name}",
+            self._limits.reset_seconds,
+        )
+        return opening(self._task, self._environment.instructions, observation)
+
+    async def _step(self, action: Message) -> StepResult:
+        return await self._clock.call(
+            _step(self._environment, action), EnvironmentFailed, f"step of {self._name}", self._limits.step_seconds
+        )
 
 
 async def _reset(environment: Environment, task: Task) -> tuple[Message, ...]:
-    observation = tuple(await environment.reset(task))
-    for message in observation:
-        require_type(message, Message)
-    return observation
+    return _messages(await environment.reset(task))
 
 
 async def _reply(policy: Policy, conversation: Sequence[Message]) -> Reply:
@@ -164,6 +207,11 @@ async def _reply(policy: Policy, conversation: Sequence[Message]) -> Reply:
 
 async def _step(environment: Environment, action: Message) -> StepResult:
     result = require_type(await environment.step(action), StepResult)
+    _messages(result.observation)
     if not math.isfinite(result.reward):
         raise ValueError(f"a reward is a finite number; given: {result.reward}")
     return result
+
+
+def _messages(observation: Sequence[Message]) -> tuple[Message, ...]:
+    return tuple(require_type(message, Message) for message in observation)

@@ -39,6 +39,7 @@ class Manner(Enum):
     RAISED = "raised"  # the code behind the boundary raised an exception
     TIMED_OUT = "timed_out"  # no answer by the deadline
     CRASHED = "crashed"  # the process or connection behind the boundary is gone
+    DIVERGED = "diverged"  # played again, it did not do the same again
 
 
 class BoundaryError(AgentGymError):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from agentgym_rl.errors import AgentGymError, ConfigurationError, did_you_mean
+from agentgym_rl.errors import AgentGymError, ConfigurationError, Manner, did_you_mean
 
 
 class Action(Enum):
@@ -23,11 +23,8 @@ class Action(Enum):
     STOP = "stop"  # the run ends
 
 
-CAUSES = tuple(
-    f"{boundary}_{manner}"
-    for boundary in ("environment", "tool", "judge", "policy")
-    for manner in ("raised", "timed_out", "crashed")
-) + ("nothing_sampled",)
+_BOUNDARIES = ("environment", "tool", "judge", "policy")
+CAUSES = [*(f"{boundary}_{manner.value}" for boundary in _BOUNDARIES for manner in Manner), "nothing_sampled"]
 """Every cause that an action can be given for."""
 
 DEFAULT_ACTIONS = {cause: Action.RETRY if cause.endswith("crashed") else Action.EXCLUDE for cause in CAUSES}

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+import verl_ext
+from agentgym_rl.episode import Limits
+from agentgym_rl.failure_policy import FailurePolicy
+from verl_ext.agent_loop.settings import Settings
+
 RECIPES = Path(__file__).parent.parent / "recipes"
+MORE_THAN_A_BATCH = (
+    "actor_rollout_ref.actor.ppo_mini_batch_size=64",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
+)
 MADE_UP_DATA = ("data.train_files=train.parquet", "data.val_files=val.parquet", "actor_rollout_ref.model.path=model")
 
 
@@ -49,6 +60,14 @@ def test_the_cpu_recipe_computes_in_float32_with_actor_reference_and_critic() ->
     assert not config.actor_rollout_ref.actor.fsdp_config.forward_only
 
 
+def test_the_section_agentgym_states_the_defaults_of_its_settings() -> None:
+    section = OmegaConf.load(Path(verl_ext.__path__[0]) / "config" / "agentgym.yaml").agentgym
+    assert Settings.of(OmegaConf.create({"agentgym": section})) == Settings()
+    assert set(section) == {field.name for field in fields(Settings)}
+    assert set(section.limits) == {field.name for field in fields(Limits)}
+    assert set(section.failures) == {field.name for field in fields(FailurePolicy)}
+
+
 def test_verl_refuses_a_recipe_that_can_not_work() -> None:
     with pytest.raises((ValueError, AssertionError), match="mini_batch_size"):
-        validated(composed("quickstart", "grpo", "actor_rollout_ref.actor.ppo_mini_batch_size=64"))
+        validated(composed("quickstart", "grpo", "actor_rollout_ref.actor.use_dynamic_bsz=False", *MORE_THAN_A_BATCH))

@@ -160,12 +160,36 @@ def test_failed_environments_leave_the_step_and_are_counted(training: Training, 
         "actor_rollout_ref.actor.ppo_mini_batch_size=4",
         "agentgym.isolation=process",
         "agentgym.limits.step_seconds=3",
+        "agentgym.failures.step_share=0.8",
+        "agentgym.failures.retries=1",
     )
     assert metrics[1]["episode/failed"] == 12
+    assert metrics[1]["episode/retried"] == 4  # crashes, once each
     assert metrics[1]["episode/failed/environment_raised"] == 4
     assert metrics[1]["episode/failed/environment_timed_out"] == 4
     assert metrics[1]["episode/failed/environment_crashed"] == 4
     assert metrics[1]["episode/babyai/count"] == 4
+    assert len((training.folder / "checkpoints" / "failures.jsonl").read_text().splitlines()) == 16
+
+
+def test_a_run_that_loses_too_much_stops_with_a_report(training: Training, policy: Path) -> None:
+    write_tasks([*TASKS[:1], Task("broken", "doubles:Raises")], training.folder / "tasks.parquet")
+    process = training.start(training.command(policy, 1, "agentgym.failures.step_share=0.4"))
+    try:
+        assert process.wait(SECONDS) != 0
+    finally:
+        end(process)
+    log = training.log.read_text()
+    assert "4 of 8 episodes of one step failed; allowed: 40%" in log
+    assert "environment_raised in environment 'doubles:Raises', task 'broken'" in log
+
+
+def test_the_asynchronous_trainer_trains_and_counts_failures(training: Training, policy: Path) -> None:
+    write_tasks([*TASKS[:3], Task("broken", "doubles:Raises")], training.folder / "tasks.parquet")
+    metrics = training.run(policy, 2, "trainer.v1.trainer_mode=agentgym_async", "agentgym.failures.step_share=1")
+    assert [step for step in metrics if step > 0] == [1, 2]
+    assert sum(metrics[step]["episode/failed"] for step in (1, 2)) >= 4
+    assert all(metrics[step]["episode/babyai/count"] >= 4 for step in (1, 2))
 
 
 def test_a_killed_training_goes_on_from_its_checkpoint(training: Training, policy: Path) -> None:

@@ -15,6 +15,7 @@ from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 
 from agentgym_rl.environments.babyai import BabyAI
 from agentgym_rl.errors import ConfigurationError, DataError
+from agentgym_rl.failure_policy import Action
 from agentgym_rl.task import Task
 from verl_ext import failures
 from verl_ext.agent_loop import environment_loop
@@ -23,6 +24,7 @@ from verl_ext.agent_loop.environment_loop import EnvironmentAgentLoop, SessionFa
 from verl_ext.failures import SessionFailure
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}
+ROLLOUT = {"prompt_length": 400, "response_length": 600, "calculate_log_probs": True}
 SEED_OF_4 = next(seed for seed in range(50) if Guess().draw(task_for(Guess, seed=seed)) == 4)
 
 
@@ -40,7 +42,7 @@ def chat(tokenizer) -> ChatTokens:
 def reported(monkeypatch) -> list[SessionFailure]:
     """What was reported to the run's counter, and no group remembered from another test."""
     seen: list[SessionFailure] = []
-    monkeypatch.setattr(failures, "report", seen.append)
+    monkeypatch.setattr(failures, "report", lambda failure: bool(seen.append(failure)))  # nobody counts
     monkeypatch.setattr(environment_loop, "_first_observations", type(environment_loop._first_observations)())
     return seen
 
@@ -54,7 +56,7 @@ def run(tokenizer):
     ) -> Any:
         config = OmegaConf.create(
             {
-                "actor_rollout_ref": {"rollout": {"prompt_length": 400, "response_length": 600, **(rollout or {})}},
+                "actor_rollout_ref": {"rollout": {**ROLLOUT, **(rollout or {})}},
                 "data": {},
                 "agentgym": agentgym,
             }
@@ -184,17 +186,57 @@ async def test_a_deadline_in_the_middle_of_a_step_leaves_that_turn_out(run, chat
         (Crashes, "kill", {"isolation": "process"}, "environment_crashed", "SIGKILL"),
         (Guess, ConnectionError("gone"), {}, "policy_raised", "ConnectionError: gone"),
         (Guess, None, {"limits": {"reply_seconds": 0.2}}, "policy_timed_out", "no answer within 0.2 s"),
-        (Guess, None, {"limits": {"episode_seconds": 0.2}}, "no_turn_episode_deadline", "before the policy could take"),
+        (Guess, None, {"limits": {"episode_seconds": 0.2}}, "nothing_sampled", "before the policy could take"),
     ],
 )
 async def test_a_failure_gives_no_row_but_its_cause(run, chat, reported, double, line, agentgym, cause, message):
     client = SilentClient() if line is None else ScriptedClient(chat, [line])
     with pytest.raises(SessionFailed) as error:
-        await run(client, task_for(double), **agentgym)
+        await run(client, task_for(double), failures={"retries": 0}, **agentgym)
     (failure,) = reported
-    assert (failure.environment, failure.cause, failure.fatal) == (task_for(double).environment, cause, False)
-    assert message in failure.message
-    assert f"task 't': {cause}: {failure.message}" == str(error.value)
+    episode = failure.episode
+    assert (episode.environment, episode.cause, failure.fatal) == (task_for(double).environment, cause, False)
+    assert failure.action is Action.EXCLUDE
+    assert message in episode.message
+    assert f"task 't': {cause}: {episode.message}" == str(error.value)
+
+
+async def test_a_retry_plays_the_task_again_and_its_row_is_that_of_the_last_try(run, chat, reported):
+    again = {"failures": {"actions": {"policy_raised": "retry"}, "retries": 2}}
+    output = await run(ScriptedClient(chat, [ConnectionError("gone"), "4"]), task_for(Guess, seed=SEED_OF_4), **again)
+    assert output.extra_fields["episode"]["success"]
+    assert [failure.action for failure in reported] == [Action.RETRY]
+
+
+async def test_the_last_retry_is_an_exclusion(run, chat, reported):
+    again = {"failures": {"actions": {"environment_raised": "retry"}, "retries": 2}}
+    with pytest.raises(SessionFailed):
+        await run(ScriptedClient(chat, ["4"]), task_for(RaisesInReset), **again)
+    assert [failure.action for failure in reported] == [Action.RETRY, Action.RETRY, Action.EXCLUDE]
+
+
+async def test_a_trainer_that_counts_gets_an_empty_row_instead_of_an_error(run, chat, monkeypatch):
+    monkeypatch.setattr(failures, "report", lambda failure: True)
+    output = await run(ScriptedClient(chat, ["4"]), task_for(RaisesInReset))
+    row = output.as_dict()
+    assert row["response_mask"].tolist() == [0]
+    assert row["rm_scores"].tolist() == [0.0]
+    assert output.extra_fields["excluded"]
+    assert output.extra_fields["reward_extra_info"] == {}  # no accuracy: a failure is not a wrong answer
+    assert isinstance(output.extra_fields["min_global_steps"], int)
+
+
+async def test_chaos_of_the_settings_befalls_the_environment(run, chat, reported):
+    with pytest.raises(SessionFailed):
+        await run(ScriptedClient(chat, ["4"]), task_for(Guess), chaos={"error": 1.0})
+    assert [failure.episode.cause for failure in reported] == ["environment_raised"]
+
+
+async def test_a_session_to_be_replaced_raises_whoever_counts(run, chat, monkeypatch):
+    monkeypatch.setattr(failures, "report", lambda failure: True)
+    replaced = {"failures": {"actions": {"environment_raised": "replace"}}}
+    with pytest.raises(SessionFailed):
+        await run(ScriptedClient(chat, ["4"]), task_for(RaisesInReset), **replaced)
 
 
 # What stops the run
@@ -206,7 +248,7 @@ async def test_sessions_of_a_group_must_start_alike(run, chat, reported):
     await run(ScriptedClient(chat, ["4"]), task, uid="two")
     with pytest.raises(ConfigurationError, match="sessions of one group did not start alike: task 't' of environment"):
         await run(ScriptedClient(chat, ["4"]), task, uid="one")
-    assert [(failure.fatal, failure.environment) for failure in reported] == [(True, "double-differentopening")]
+    assert [(failure.fatal, failure.episode.environment) for failure in reported] == [(True, "double-differentopening")]
 
 
 async def test_the_sessions_of_a_group_that_start_alike_may_go_on_differently(run, chat, reported):
@@ -244,7 +286,9 @@ async def test_what_can_not_work_is_fatal(run, chat, reported, row, rollout, env
     with pytest.raises(kind) as error:
         await run(ScriptedClient(chat, ["4"]), row, rollout)
     assert message in str(error.value)
-    assert reported == [SessionFailure(environment, "configuration", str(error.value), fatal=True)]
+    assert [(f.episode.environment, f.episode.cause, f.episode.message, f.fatal) for f in reported] == [
+        (environment, "configuration", str(error.value), True)
+    ]
 
 
 async def test_a_fault_in_a_reward_function_is_fatal(run, chat, reported):
@@ -254,9 +298,8 @@ async def test_a_fault_in_a_reward_function_is_fatal(run, chat, reported):
             task_for(Guess, seed=SEED_OF_4),
             rewards={"doubles_loop:fails_to_judge": 1.0},
         )
-    assert reported == [
-        SessionFailure("double-guess", "configuration", "ZeroDivisionError: no turn was judged", fatal=True)
-    ]
+    assert reported[0].episode.message == "ZeroDivisionError: no turn was judged"
+    assert reported[0].fatal
 
 
 async def test_wrong_settings_are_refused_before_anything_is_played(run, chat):

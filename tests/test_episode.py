@@ -24,7 +24,7 @@ from doubles import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_rl.environment import opening
+from agentgym_rl.environment import StepResult, opening
 from agentgym_rl.environments import registry
 from agentgym_rl.episode import Limits, play
 from agentgym_rl.errors import ConfigurationError, DataError, EnvironmentFailed
@@ -167,6 +167,30 @@ async def test_a_fault_of_the_environment_ends_as_its_typed_failure(double, line
     with pytest.raises(EnvironmentFailed, match=message):
         raise EnvironmentFailed(trajectory.failure.message)
     assert "Traceback" in trajectory.failure.traceback
+
+
+@pytest.mark.parametrize("observation", [None, ("higher",)])
+async def test_an_observation_that_holds_no_messages_is_the_environments_failure(observation):
+    class Mumbles(Guess):
+        def step(self, action):
+            return StepResult(observation, 0.0, False, False)
+
+    environment = registry.ThreadedEnvironment(Mumbles())
+    trajectory = await play(Says("4"), environment, task_for(Guess))
+    assert trajectory.failure.cause == "environment_raised"
+    await environment.close()
+
+
+async def test_an_observation_may_hold_lone_surrogates_as_json_lets_them_through():
+    class Garbled(Guess):
+        def reset(self, task):
+            super().reset(task)
+            return [user("a \ud800 b")]
+
+    environment = registry.ThreadedEnvironment(Garbled())
+    trajectory = await play(ScriptedPolicy(["7"]), environment, task_for(Guess))
+    assert (trajectory.success, len(trajectory.fingerprint)) == (True, 16)
+    await environment.close()
 
 
 async def test_a_failure_keeps_the_turns_before_it():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from omegaconf import OmegaConf
 
+from agentgym_rl.environments.chaos import Faults
 from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError
+from agentgym_rl.failure_policy import FailurePolicy
 from verl_ext.agent_loop.settings import Settings
 
 
@@ -17,14 +19,14 @@ def of(**section: object) -> Settings:
 @pytest.mark.parametrize("config", [{}, {"agentgym": None}, {"agentgym": {}}])
 def test_without_a_section_everything_has_its_default(config):
     settings = Settings.of(OmegaConf.create(config))
-    assert settings == Settings({"outcome": 1.0}, Limits(), 1024, "thread")
+    assert settings == Settings({"outcome": 1.0}, Limits(), 1024, FailurePolicy(), Faults(), "thread")
 
 
 def test_what_is_given_is_used_and_the_rest_keeps_its_default():
     settings = of(
         rewards={"environment": 0.5, "format": 2}, limits={"max_turns": 3}, turn_tokens=7, isolation="process"
     )
-    assert settings == Settings({"environment": 0.5, "format": 2}, Limits(max_turns=3), 7, "process")
+    assert settings == Settings({"environment": 0.5, "format": 2}, Limits(max_turns=3), 7, isolation="process")
 
 
 def test_interpolations_are_resolved():
@@ -49,3 +51,9 @@ def test_what_can_not_work_is_named(section, message):
     with pytest.raises(ConfigurationError) as error:
         of(**section)
     assert message in str(error.value)
+
+
+def test_chaos_is_read_and_its_faults_are_checked():
+    assert of(chaos={"crash": 0.1}).chaos == Faults(crash=0.1)
+    with pytest.raises(ConfigurationError, match="did you mean 'crash'"):
+        of(chaos={"crahs": 0.1})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentgym_rl.errors import ConfigurationError
+from agentgym_rl.failure_policy import Action, FailedEpisode
 from verl_ext.failures import SessionFailure
-from verl_ext.trainer import _failure_metrics, _keys_of_singletons, episode_metrics
+from verl_ext.trainer import _keys_of_singletons, episode_metrics, failure_metrics
 
 
 def episode(**changes: object) -> dict[str, object]:
@@ -58,20 +58,20 @@ def test_no_episode_gives_no_metric():
     assert episode_metrics([]) == {}
 
 
-def test_failures_are_counted_by_cause():
-    lost = [SessionFailure("a", cause, "m") for cause in ("environment_crashed", "policy_raised", "policy_raised")]
-    assert _failure_metrics(lost) == {
+def failed(cause: str, action: Action = Action.EXCLUDE) -> SessionFailure:
+    return SessionFailure(FailedEpisode("a", "t", cause, "m"), action)
+
+
+def test_lost_sessions_are_counted_by_cause_and_retried_ones_apart():
+    tries = [failed("environment_crashed", Action.RETRY), failed("environment_crashed")]
+    tries += [failed("policy_raised"), failed("policy_raised", Action.REPLACE)]
+    assert failure_metrics(tries) == {
         "episode/failed": 3,
+        "episode/retried": 1,
         "episode/failed/environment_crashed": 1,
         "episode/failed/policy_raised": 2,
     }
-    assert _failure_metrics([]) == {"episode/failed": 0}
-
-
-def test_a_fatal_failure_stops_the_run_whatever_came_before_it():
-    lost = [SessionFailure("a", "policy_raised", "m"), SessionFailure("b", "configuration", "no seed", fatal=True)]
-    with pytest.raises(ConfigurationError, match="environment 'b': no seed"):
-        _failure_metrics(lost)
+    assert failure_metrics([]) == {"episode/failed": 0, "episode/retried": 0}
 
 
 def test_groups_with_one_session_left_are_found_by_their_keys():

@@ -1,8 +1,7 @@
 """Where sessions that failed are counted: one small Ray actor of the run, fed by the agent loops, read by the trainer.
 
-verl drops a session that raised and goes on with the rest of its group, so without this the trainer would not know
-how many were lost, nor why. A fatal failure (wrong configuration, a group that did not play the same task) stops the
-run at the next step.
+A failed session gives no training row, so the trainer would not know that there was one. With a stock trainer there is
+no counter; failures are then only logged.
 """
 
 from __future__ import annotations
@@ -13,18 +12,20 @@ from dataclasses import dataclass
 
 import ray
 
+from agentgym_rl.failure_policy import Action, FailedEpisode
+
 logger = logging.getLogger(__name__)
 _ACTOR = "agentgym_failures"
 
 
 @dataclass(frozen=True)
 class SessionFailure:
-    """One session that gave no training row."""
+    """One try of one session that failed, and what was done about it."""
 
-    environment: str
-    cause: str
-    message: str
+    episode: FailedEpisode
+    action: Action
     fatal: bool = False
+    """Wrong configuration or a broken rule of the group: the run has to stop."""
 
 
 class _Failures:
@@ -44,13 +45,18 @@ def start() -> ray.actor.ActorHandle:
     return ray.remote(_Failures).options(name=_ACTOR, get_if_exists=True, num_cpus=0).remote()
 
 
-def report(failure: SessionFailure) -> None:
-    """Count a failure; with a stock trainer, which has no counter, it is only logged."""
-    logger.warning("session failed in environment %r: %s: %s", failure.environment, failure.cause, failure.message)
+def report(failure: SessionFailure) -> bool:
+    """Count a failure; returns whether somebody counts, that is, whether the trainer is ours."""
+    episode = failure.episode
+    logger.warning(
+        "session of task %r in environment %r failed (%s): %s: %s",
+        *(episode.task, episode.environment, failure.action.value, episode.cause, episode.message),
+    )
     try:
         ray.get_actor(_ACTOR).report.remote(failure)
     except ValueError:
-        return
+        return False
+    return True
 
 
 def drain() -> Sequence[SessionFailure]:

@@ -34,7 +34,7 @@ def _register_all() -> list[str]:
         done.append(f"engines {'/'.join(fsdp_cpu.BACKENDS)} on cpu")
     from verl_ext import trainer
 
-    return [*done, f"trainer {trainer.NAME}"]
+    return [*done, f"trainers {'/'.join(trainer.NAMES)}"]
 
 
 def _replica() -> type:

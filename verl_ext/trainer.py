@@ -1,13 +1,18 @@
-"""The trainer that knows about episodes: verl's synchronous trainer with our metrics and two rules of the group.
+"""The trainers that know about episodes: verl's own, with our metrics, the failure policy, and one rule of the group.
 
-Selected by `trainer.v1.trainer_mode=agentgym`. A group with fewer than two rows left has advantage 0 (verl would use
-the raw reward), and a fatal failure of a session stops the run instead of thinning its group.
+Selected by `trainer.v1.trainer_mode`: `agentgym` is verl's synchronous trainer, `agentgym_async` its colocated
+asynchronous one. Episodes that failed are counted and stored, never trained on; a group with fewer than two sessions
+left has advantage 0 (verl would use the raw reward); when the budget of failures is used up, or a session could not be
+set up at all, the run stops with a report.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,40 +20,66 @@ import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
-from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.trainer.ppo.v1 import PPOTrainerColocateAsync, PPOTrainerSync, register_trainer
 
 from agentgym_rl.errors import ConfigurationError
+from agentgym_rl.failure_policy import Action, FailureBudget
 from verl_ext import failures
 from verl_ext.agent_loop.settings import Settings
+from verl_ext.survivors import Survivors
 
-NAME = "agentgym"
+NAMES = {"agentgym": "sync", "agentgym_async": "colocate_async"}
+"""Our trainer -> the mode of verl that it is."""
 _POLL_SECONDS = 0.2
 """verl looks for finished groups every 2 s, which is longer than a whole step of a small policy."""
+_STALL_MARGIN_SECONDS = 120.0
+"""On top of an episode's deadline and its retries: setting up, closing, and the queue."""
 
 
-@register_trainer(NAME)
-class EpisodeTrainer(PPOTrainerSync):
-    """verl's synchronous trainer; what it adds stands in the methods below."""
+class _Episodes:
+    """What both trainers add to verl's; mixed in before the trainer it extends."""
 
     def __init__(self, config: DictConfig):
-        Settings.of(config)  # wrong settings end the run here and not in a worker's log
+        settings = Settings.of(config)  # wrong settings end the run here and not in a worker's log
         with open_dict(config):
-            config.trainer.v1.trainer_mode = "sync"  # verl compares this name in many places
+            # verl compares this name in many places
+            config.trainer.v1.trainer_mode = NAMES[config.trainer.v1.trainer_mode]
         super().__init__(config)
-        self.replay_buffer.poll_interval = _POLL_SECONDS
+        stall_seconds = settings.limits.episode_seconds * (1 + settings.failures.retries) + _STALL_MARGIN_SECONDS
+        self.replay_buffer = Survivors(self.replay_buffer, _POLL_SECONDS, stall_seconds)
         self._failures = failures.start()
+        self._failure_budget = FailureBudget(settings.failures)
+        self._failure_file = Path(config.trainer.default_local_dir) / "failures.jsonl"
 
     def step(self, metrics: dict, timing_raw: dict) -> Any:
         try:
             batch = super().step(metrics, timing_raw)
-        except RuntimeError as error:
-            # verl's replay buffer raises when not one session of a step survived.
-            lost = failures.drain()
-            if lost:
-                raise ConfigurationError(f"no session survived this step; one failure: {lost[0].message}") from error
+        except RuntimeError:
+            self._take_note_of_failures(0)  # verl's buffer found no session at all; the failures say why
             raise
-        metrics.update(_failure_metrics(failures.drain()))
+        metrics.update(self._take_note_of_failures(sum(not tag.get("is_padding", False) for tag in batch.tags)))
         return batch
+
+    def _balance_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        if not batch.keys:
+            self._take_note_of_failures(0)
+        return super()._balance_batch(batch, *args, **kwargs)
+
+    def _take_note_of_failures(self, survivors: int) -> dict[str, float]:
+        """Count and store what failed since the last call, and hold it against the budget.
+
+        Raises:
+            ConfigurationError: a session could not be set up.
+            FailureBudgetSpent: the run may lose no more.
+        """
+        tries = failures.drain()
+        _store(tries, self._failure_file, self.global_steps)
+        for failure in tries:
+            if failure.fatal:
+                raise ConfigurationError(f"environment {failure.episode.environment!r}: {failure.episode.message}")
+        lost = [failure.episode for failure in tries if failure.action is not Action.RETRY]
+        self._failure_budget.spend(lost, survivors + len(lost))
+        return failure_metrics(tries) | {"episode/failed_in_run": self._failure_budget.lost}
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
         batch = super()._compute_advantage(batch, metrics)
@@ -65,6 +96,16 @@ class EpisodeTrainer(PPOTrainerSync):
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         metrics.update(episode_metrics([fields["episode"] for fields in rows.pop("extra_fields").tolist()]))
+
+
+@register_trainer("agentgym")
+class EpisodeTrainer(_Episodes, PPOTrainerSync):
+    """Rollout and training take turns."""
+
+
+@register_trainer("agentgym_async")
+class AsyncEpisodeTrainer(_Episodes, PPOTrainerColocateAsync):
+    """Long episodes go on over several steps, on newer and newer weights."""
 
 
 def episode_metrics(episodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -93,19 +134,22 @@ def episode_metrics(episodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return metrics
 
 
-def _failure_metrics(lost: Sequence[failures.SessionFailure]) -> dict[str, float]:
-    """How many sessions were lost to which cause.
+def failure_metrics(tries: Sequence[failures.SessionFailure]) -> dict[str, float]:
+    """How many sessions were lost to which cause, and how many tries were played again."""
+    lost = Counter(failure.episode.cause for failure in tries if failure.action is not Action.RETRY)
+    metrics: dict[str, float] = {"episode/failed": lost.total(), "episode/retried": len(tries) - lost.total()}
+    return metrics | {f"episode/failed/{cause}": count for cause, count in lost.items()}
 
-    Raises:
-        ConfigurationError: one of them was fatal.
-    """
-    for failure in lost:
-        if failure.fatal:
-            raise ConfigurationError(f"environment {failure.environment!r}: {failure.message}")
-    metrics: dict[str, float] = {"episode/failed": len(lost)}
-    for cause, count in Counter(failure.cause for failure in lost).items():
-        metrics[f"episode/failed/{cause}"] = count
-    return metrics
+
+def _store(tries: Sequence[failures.SessionFailure], file: Path, step: int) -> None:
+    """Append every failure, with its traceback, to the run's folder."""
+    if not tries:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as lines:
+        for failure in tries:
+            line = {"step": step, "action": failure.action.value, **asdict(failure.episode)}
+            lines.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def _keys_of_singletons(keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentgym_rl.environment import Environment, Facts, StepResult
@@ -39,12 +39,20 @@ class ProcessEnvironment(Environment):
         target: "module:Class" as the worker's interpreter imports it.
         interpreter: path of the Python that runs the worker; it needs this package. None: this one, and its `sys.path`.
         variables: environment variables on top of this process's own.
+        on_start: called with the process id of each worker before that has imported anything.
 
     Raises:
         ConfigurationError: the target is malformed, or its module has no such class.
     """
 
-    def __init__(self, target: str, interpreter: str | None = None, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        target: str,
+        interpreter: str | None = None,
+        variables: Mapping[str, str] | None = None,
+        on_start: Callable[[int], None] | None = None,
+    ) -> None:
+        self.on_start = on_start
         self._target = target
         self._interpreter = interpreter
         self._variables = dict(variables or {})
@@ -61,6 +69,11 @@ class ProcessEnvironment(Environment):
             raise ConfigurationError(f"the facts of {self._target!r} are known once `await start()` has run")
         return self._facts
 
+    @property
+    def pid(self) -> int | None:
+        """Of the worker that is running, which leads a session and a process group of its own; None: there is none."""
+        return self._worker.pid if self._worker is not None and self._worker.running else None
+
     async def start(self) -> None:
         """Start the worker unless one is running."""
         if self._closed:
@@ -70,6 +83,8 @@ class ProcessEnvironment(Environment):
                 return
             await self._worker.end()
         self._worker = await _Worker.started(self._target, self._interpreter, self._variables)
+        if self.on_start is not None:
+            self.on_start(self._worker.pid)
         try:
             self._facts, self.instructions = HELLO.decode(await self._worker.answer("start"))
         except AgentGymError:
@@ -107,6 +122,12 @@ class ProcessEnvironment(Environment):
                 closing = self._worker.call("close")
                 await boundary(closing, EnvironmentFailed, f"close of {self._target!r}", CLOSE_SECONDS)
         finally:
+            await self._worker.end()
+
+    async def kill(self) -> None:
+        """End the worker without its environment's close. Nothing can be called after it."""
+        self._closed = True
+        if self._worker is not None:
             await self._worker.end()
 
     async def _call(self, method: str, argument: Any = None) -> Any:
@@ -159,6 +180,10 @@ class _Worker:
         except OSError as error:
             raise ConfigurationError(f"the worker's interpreter {command[0]!r} can't be run: {error}") from error
         return cls(target, process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def running(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from agentgym_rl.evaluation.result import EpisodeRow, Evaluation
 from agentgym_rl.evaluation.rows_file import RowsFile
 from agentgym_rl.policy import Policy
 from agentgym_rl.task import Task
+from agentgym_rl.together import all_or_cancel
 from agentgym_rl.trajectory import Trajectory
 
 PolicyFactory = Callable[[Environment, Task, int], Policy]
@@ -66,7 +67,7 @@ async def evaluate(
             on_episode(row, trajectory)
         return row
 
-    rows = await _all_or_cancel([row_of(task, episode) for task in tasks for episode in range(episodes_per_task)])
+    rows = await all_or_cancel([row_of(task, episode) for task in tasks for episode in range(episodes_per_task)])
     return Evaluation(tuple(rows), settings)
 
 
@@ -87,14 +88,3 @@ async def _play_one(
 ) -> Trajectory:
     async with registry.opened(task.environment, isolation) as environment:
         return await play(make_policy(environment, task, episode), environment, task, limits)
-
-
-async def _all_or_cancel(calls: list[Coroutine[Any, Any, EpisodeRow]]) -> list[EpisodeRow]:
-    """Await all; the first error cancels the rest, which is waited for, so that its environments get closed."""
-    running = [asyncio.ensure_future(call) for call in calls]
-    try:
-        return await asyncio.gather(*running)
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)

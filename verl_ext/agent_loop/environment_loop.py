@@ -1,11 +1,13 @@
 """verl's agent loop for any environment: dataset row -> Task -> `play()` with the token policy -> rollout row.
 
-Selected by the dataset column `agent_name` = "environment". A session that fails raises, so that verl leaves it out of
-the batch: a failure is never a reward of 0. Sessions of a group must see the same first observation.
+Selected by the dataset column `agent_name` = "environment". A failed episode is never a reward of 0: it is played
+again, or its session is left out. Our trainers get an empty row marked as left out (`survivors.py`); for a stock
+trainer the session raises, and verl goes on without it. Sessions of a group must see the same first observation.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from typing import Any
 from uuid import uuid4
@@ -14,18 +16,21 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.workers.rollout.replica import TokenOutput
 
 from agentgym_rl.environment import Opening
+from agentgym_rl.environments.chaos import chaotic
 from agentgym_rl.environments.registry import opened
 from agentgym_rl.episode import play
 from agentgym_rl.errors import AgentGymError, ConfigurationError, DataError
+from agentgym_rl.failure_policy import Action, FailedEpisode
 from agentgym_rl.policy import SampledTokens
 from agentgym_rl.rewards import weighted_sum
 from agentgym_rl.task import Task
-from agentgym_rl.trajectory import StopReason, Trajectory
+from agentgym_rl.trajectory import Trajectory
 from verl_ext import failures
 from verl_ext.agent_loop.chat_tokens import ChatTokens
 from verl_ext.agent_loop.settings import Settings
 from verl_ext.agent_loop.token_policy import TokenBudget, TokenPolicy
 from verl_ext.agent_loop.turn_rewards import TurnRewardOutput
+from verl_ext.survivors import EXCLUDED
 
 _REMEMBERED_GROUPS = 4096
 _first_observations: OrderedDict[str, str] = OrderedDict()
@@ -44,42 +49,80 @@ class EnvironmentAgentLoop(AgentLoopBase):
         super().__init__(*args, **kwargs)
         self._settings = Settings.of(self.config)
         self._chat = ChatTokens(self.tokenizer, self.apply_chat_template_kwargs)
+        self._token_budget = TokenBudget(
+            self.rollout_config.prompt_length, self.rollout_config.response_length, self._settings.turn_tokens
+        )
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Play the row's task.
 
         Raises:
-            SessionFailed: environment or policy failed, or nothing was sampled.
+            SessionFailed: environment or policy failed, or nothing was sampled, and no trainer of ours takes note.
             ConfigurationError, DataError: the row or the setup can't work. These, and a reward function's own errors,
                 are reported as fatal.
         """
-        environment = "unknown"
+        environment = name = "unknown"
         try:
             task = task_of(row)
-            environment = task.environment
-            return await self._play(task, sampling_params, str(row.get("uid") or uuid4()))
+            environment, name = task.environment, task.id
+            return await self._session(task, sampling_params, row)
         except SessionFailed:
             raise
         except Exception as error:  # verl would log it and go on without the session
             message = str(error) if isinstance(error, AgentGymError) else f"{type(error).__name__}: {error}"
-            failures.report(failures.SessionFailure(environment, "configuration", message, fatal=True))
+            failed = FailedEpisode(environment, name, "configuration", message)
+            failures.report(failures.SessionFailure(failed, Action.STOP, fatal=True))
             raise
 
-    async def _play(self, task: Task, sampling_params: dict[str, Any], group: str) -> AgentLoopOutput:
-        server = _Server(self.server_manager, sampling_params, self._chat.stop_ids)
-        budget = TokenBudget(
-            self.rollout_config.prompt_length, self.rollout_config.response_length, self._settings.turn_tokens
-        )
-        policy = TokenPolicy(server.generate, self._chat, budget)
+    async def _session(self, task: Task, sampling_params: dict[str, Any], row: dict[str, Any]) -> AgentLoopOutput:
+        """Play until an episode can be used, or the failure policy gives the session up."""
+        group = str(row.get("uid") or uuid4())
+        for tries in itertools.count(1):
+            server = _Server(self.server_manager, sampling_params, self._chat.stop_ids)
+            policy = TokenPolicy(server.generate, self._chat, self._token_budget)
+            nonce = f"{row.get('global_steps', 0)}-{row.get('session_id', 0)}-{tries}"
+            trajectory = await self._play(task, policy, group, nonce)
+            failed = failed_episode(trajectory)
+            if failed is None:
+                policy.keep_turns(len(trajectory.turns))
+                return self._row(trajectory, policy, server)
+            action = self._settings.failures.action(failed.cause, tries)
+            counted = failures.report(failures.SessionFailure(failed, action))
+            if action is Action.EXCLUDE and counted:
+                return self._empty_row(row)
+            if action is not Action.RETRY:
+                raise SessionFailed(f"task {task.id!r}: {failed.cause}: {failed.message}")
+        raise AssertionError("unreachable")
 
+    async def _play(self, task: Task, policy: TokenPolicy, group: str, nonce: str) -> Trajectory:
         def same_start(start: Opening) -> None:
             require_same_start(group, task, start)
 
         async with opened(task.environment, self._settings.isolation) as environment:
-            trajectory = await play(policy, environment, task, self._settings.limits, on_opening=same_start)
-        _require_usable(trajectory)
-        policy.keep_turns(len(trajectory.turns))
-        return self._row(trajectory, policy, server)
+            played = chaotic(environment, self._settings.chaos, task.id, nonce)
+            return await play(policy, played, task, self._settings.limits, on_opening=same_start)
+
+    def _empty_row(self, row: dict[str, Any]) -> AgentLoopOutput:
+        """Stands for a session that was left out; no token of it is trained. verl refuses rows without a token."""
+        nothing = [self.tokenizer.eos_token_id]
+        version = row.get("global_steps", 0)
+        return TurnRewardOutput(
+            prompt_ids=nothing,
+            response_ids=nothing,
+            response_mask=[0],
+            response_logprobs=[0.0] if self.rollout_config.calculate_log_probs else None,
+            reward_score=0.0,
+            rewards_T=[],
+            turn_ends_T=[],
+            num_turns=0,
+            metrics=AgentLoopMetrics(),
+            extra_fields={
+                "min_global_steps": version,
+                "max_global_steps": version,
+                "reward_extra_info": {},
+                EXCLUDED: True,
+            },
+        )
 
     def _row(self, trajectory: Trajectory, policy: TokenPolicy, server: _Server) -> AgentLoopOutput:
         reward = weighted_sum(self._settings.rewards)(trajectory)
@@ -173,11 +216,12 @@ def episode_facts(trajectory: Trajectory, reward_parts: Any) -> dict[str, Any]:
     }
 
 
-def _require_usable(trajectory: Trajectory) -> None:
-    failure = trajectory.failure
-    if failure is None and trajectory.turns:
-        return
-    cause = failure.cause if failure else f"no_turn_{StopReason(trajectory.stop).value}"
-    message = failure.message if failure else "the episode ended before the policy could take a turn"
-    failures.report(failures.SessionFailure(trajectory.task.environment, cause, message))
-    raise SessionFailed(f"task {trajectory.task.id!r}: {cause}: {message}")
+def failed_episode(trajectory: Trajectory) -> FailedEpisode | None:
+    """Why a trajectory can't be trained on; None if it can."""
+    failure, task = trajectory.failure, trajectory.task
+    if failure is not None:
+        return FailedEpisode(task.environment, task.id, failure.cause, failure.message, failure.traceback)
+    if not trajectory.turns:
+        message = f"the episode ended ({trajectory.stop.value}) before the policy could take a turn"
+        return FailedEpisode(task.environment, task.id, "nothing_sampled", message)
+    return None

@@ -11,9 +11,11 @@ from typing import Any, get_args
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentgym_rl.environments.chaos import Faults
 from agentgym_rl.environments.registry import Isolation
 from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError, require_allowed_keys
+from agentgym_rl.failure_policy import FailurePolicy
 from agentgym_rl.rewards import weighted_sum
 
 
@@ -27,6 +29,10 @@ class Settings:
     """Turns and deadlines of an episode."""
     turn_tokens: int = 1024
     """Most tokens of one reply."""
+    failures: FailurePolicy = field(default_factory=FailurePolicy)
+    """What is done about failed episodes, and how many a run may lose."""
+    chaos: Faults = field(default_factory=Faults)
+    """Faults to inject, to see that the training survives them; none by default."""
     isolation: Isolation = "thread"
     """Where blocking environments run: "thread", or "process" for those that may hang or crash."""
 
@@ -48,9 +54,15 @@ class Settings:
         """
         section: dict[str, Any] = OmegaConf.to_container(config.get("agentgym") or OmegaConf.create(), resolve=True)
         require_allowed_keys(section, [f.name for f in fields(cls)], "the section agentgym")
-        limits = section.pop("limits", {}) or {}
-        require_allowed_keys(limits, [f.name for f in fields(Limits)], "the section agentgym.limits")
         try:
-            return cls(**section, limits=Limits(**limits))
+            for name, kind in {"limits": Limits, "failures": FailurePolicy}.items():
+                section[name] = _made(kind, section.get(name) or {}, f"agentgym.{name}")
+            section["chaos"] = Faults.of(section.get("chaos") or {})
+            return cls(**section)
         except TypeError as error:
             raise ConfigurationError(f"the section agentgym has a value of a wrong type: {error}") from error
+
+
+def _made(kind: type, section: Mapping[str, Any], name: str) -> Any:
+    require_allowed_keys(section, [f.name for f in fields(kind)], f"the section {name}")
+    return kind(**section)
