@@ -93,7 +93,12 @@ async def test_a_training_row_by_hand(run, chat):
     fields = row["extra_fields"]
     assert (fields["min_global_steps"], fields["max_global_steps"]) == (3, 4)
     assert fields["reward_extra_info"] == {"acc": 1.0, "turns": 2}
-    assert {**fields["episode"], "policy_seconds": 0, "environment_seconds": 0} == {
+    episode = dict(fields["episode"])
+    turn_seconds, wall_seconds = episode.pop("turn_seconds"), episode.pop("wall_seconds")
+    assert len(turn_seconds) == 2
+    assert sum(turn_seconds) == pytest.approx(episode["policy_seconds"] + episode["environment_seconds"])
+    assert sum(turn_seconds) < wall_seconds
+    assert {**episode, "policy_seconds": 0, "environment_seconds": 0} == {
         "environment": "double-guess",
         "success": True,
         "stop": "terminated",

@@ -19,6 +19,8 @@ def episode(**changes: object) -> dict[str, object]:
         "cut_replies": 0,
         "policy_seconds": 1.0,
         "environment_seconds": 0.5,
+        "turn_seconds": [0.5, 1.0],
+        "wall_seconds": 2.0,
         "reward_parts": {"outcome": 1.0},
     }
     return {**fields, **changes}
@@ -31,7 +33,15 @@ def test_episode_metrics_by_hand():
             episode(
                 success=False, stop="max_turns", turns=6, invalid_turns=3, cut_replies=1, reward_parts={"outcome": 0}
             ),
-            episode(success=None, stop="max_turns", turns=2, policy_seconds=3.0, environment_seconds=2.0),
+            episode(
+                success=None,
+                stop="max_turns",
+                turns=2,
+                policy_seconds=3.0,
+                environment_seconds=2.0,
+                turn_seconds=[2.0, 3.0],
+                wall_seconds=6.0,
+            ),
             episode(environment="b", success=None, turns=1),
         ]
     )
@@ -45,6 +55,11 @@ def test_episode_metrics_by_hand():
             "episode/a/cut_share": 1 / 10,
             "episode/a/policy_seconds_per_turn": 5 / 10,
             "episode/a/environment_seconds_per_turn": 3 / 10,
+            # 0.5, 0.5, 1, 1, 2, 3 in order: linear between the two nearest, at 2.5, 4.5 and 4.95 of 5
+            "episode/a/turn_seconds/p50": 1.0,
+            "episode/a/turn_seconds/p90": 2.5,
+            "episode/a/turn_seconds/p99": 2.95,
+            "episode/a/idle_share": 2 / 10,  # 10 s in all, of which 8 in turns
             "episode/a/stop/terminated": 1 / 3,
             "episode/a/stop/max_turns": 2 / 3,
             "episode/a/reward/outcome": 2 / 3,

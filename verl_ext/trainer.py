@@ -127,6 +127,12 @@ def episode_metrics(episodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         metrics[f"{prefix}/environment_seconds_per_turn"] = (
             sum(episode["environment_seconds"] for episode in own) / turns
         )
+        turn_seconds = [seconds for episode in own for seconds in episode["turn_seconds"]]
+        for percentile in (50, 90, 99):
+            metrics[f"{prefix}/turn_seconds/p{percentile}"] = float(np.percentile(turn_seconds, percentile))
+        # Neither generating nor in a step: reset, closing, and waiting for this process.
+        idle = sum(episode["wall_seconds"] - sum(episode["turn_seconds"]) for episode in own)
+        metrics[f"{prefix}/idle_share"] = idle / sum(episode["wall_seconds"] for episode in own)
         for reason, count in Counter(episode["stop"] for episode in own).items():
             metrics[f"{prefix}/stop/{reason}"] = count / len(own)
         for part in own[0]["reward_parts"]:

@@ -8,6 +8,7 @@ trainer the session raises, and verl goes on without it. Sessions of a group mus
 from __future__ import annotations
 
 import itertools
+import time
 from collections import OrderedDict
 from typing import Any
 from uuid import uuid4
@@ -81,11 +82,12 @@ class EnvironmentAgentLoop(AgentLoopBase):
             server = _Server(self.server_manager, sampling_params, self._chat.stop_ids)
             policy = TokenPolicy(server.generate, self._chat, self._token_budget)
             nonce = f"{row.get('global_steps', 0)}-{row.get('session_id', 0)}-{tries}"
+            begin = time.monotonic()
             trajectory = await self._play(task, policy, group, nonce)
             failed = failed_episode(trajectory)
             if failed is None:
                 policy.keep_turns(len(trajectory.turns))
-                return self._row(trajectory, policy, server)
+                return self._row(trajectory, policy, server, time.monotonic() - begin)
             action = self._settings.failures.action(failed.cause, tries)
             counted = failures.report(failures.SessionFailure(failed, action))
             if action is Action.EXCLUDE and counted:
@@ -124,7 +126,9 @@ class EnvironmentAgentLoop(AgentLoopBase):
             },
         )
 
-    def _row(self, trajectory: Trajectory, policy: TokenPolicy, server: _Server) -> AgentLoopOutput:
+    def _row(
+        self, trajectory: Trajectory, policy: TokenPolicy, server: _Server, wall_seconds: float
+    ) -> AgentLoopOutput:
         reward = weighted_sum(self._settings.rewards)(trajectory)
         return TurnRewardOutput(
             prompt_ids=policy.prompt_ids,
@@ -142,7 +146,7 @@ class EnvironmentAgentLoop(AgentLoopBase):
             extra_fields={
                 **server.weight_versions,
                 "reward_extra_info": {"acc": float(bool(trajectory.success)), "turns": len(trajectory.turns)},
-                "episode": episode_facts(trajectory, reward.parts),
+                "episode": episode_facts(trajectory, reward.parts, wall_seconds),
             },
         )
 
@@ -200,7 +204,7 @@ def require_same_start(group: str, task: Task, start: Opening) -> None:
         )
 
 
-def episode_facts(trajectory: Trajectory, reward_parts: Any) -> dict[str, Any]:
+def episode_facts(trajectory: Trajectory, reward_parts: Any, wall_seconds: float) -> dict[str, Any]:
     """What the trainer's metrics need of a trajectory; small, since it travels with the row."""
     turns = trajectory.turns
     return {
@@ -212,6 +216,8 @@ def episode_facts(trajectory: Trajectory, reward_parts: Any) -> dict[str, Any]:
         "cut_replies": sum(not turn.reply.complete for turn in turns),
         "policy_seconds": sum(turn.policy_seconds for turn in turns),
         "environment_seconds": sum(turn.environment_seconds for turn in turns),
+        "turn_seconds": [turn.policy_seconds + turn.environment_seconds for turn in turns],
+        "wall_seconds": wall_seconds,
         "reward_parts": dict(reward_parts),
     }
 
