@@ -5,6 +5,8 @@ from setuptools import find_namespace_packages, setup
 # The tasks that a seed gives may differ between versions of minigrid; 3.2.0 needs Python 3.11.
 BABYAI = ["minigrid==3.2.0; python_version >= '3.11'", "minigrid==3.1.0; python_version < '3.11'"]
 SERVER = ["openai>=1.50"]
+# The client needs httpx alone, the server of environments the rest.
+AGENTGYM = ["httpx>=0.27,<1", "fastapi>=0.115,<1", "uvicorn>=0.30,<1", "pydantic>=2.7,<3"]
 
 setup(
     name="openmanus-rl",
@@ -24,6 +26,7 @@ setup(
         "typer>=0.12",
     ],
     extras_require={
+        "agentgym": AGENTGYM,
         "babyai": BABYAI,
         "server": SERVER,
         # verl pins torch and the engine that belong together (torch 2.11.0 with vllm 0.24.0 or sglang 0.5.12).
@@ -31,6 +34,7 @@ setup(
         "sglang": ["verl[sglang]==0.9.1"],
         # Linters are pinned: a new version must not turn a green commit red.
         "test": [
+            *AGENTGYM,
             *BABYAI,
             *SERVER,
             "hypothesis>=6.100",

@@ -24,6 +24,8 @@ from agentgym_rl import follow as following
 from agentgym_rl.data.trajectory_json import append_trajectory, read_trajectories
 from agentgym_rl.data.user_tasks import load_tasks
 from agentgym_rl.environments import registry
+from agentgym_rl.environments.agentgym import service
+from agentgym_rl.environments.agentgym.connection import TOKEN_VARIABLE
 from agentgym_rl.environments.chaos import Faults
 from agentgym_rl.environments.contract import check_environment
 from agentgym_rl.episode import Limits
@@ -166,6 +168,24 @@ def view(
     settings = evaluations[0][1].settings if len(evaluations) == 1 else {}
     write_report(out, title, settings, evaluations=evaluations, trajectories=shown)
     Console().print(f"wrote {out}", markup=False, highlight=False)
+
+
+@app.command()
+def serve(
+    name: Annotated[str, typer.Argument(help="The environment.")],
+    host: Annotated[str, typer.Option(help="Where it listens; 0.0.0.0 is everywhere.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: a free one.")] = service.DEFAULT_PORT,
+    token: Annotated[str | None, typer.Option(envvar=TOKEN_VARIABLE, help="Bearer token to ask for.")] = None,
+    arguments: Annotated[str, typer.Option(help="Of tasks asked for by number: a JSON object.")] = "{}",
+    lease_seconds: Annotated[float, typer.Option(help="Close an instance unused for so long.")] = 600.0,
+    max_instances: Annotated[int, typer.Option(help="Instances at once.")] = 64,
+    isolation: Annotated[registry.Isolation, typer.Option(help=ISOLATION_HELP)] = "thread",
+    errors: Annotated[service.Errors, typer.Option(help="`agentgym`: errors have status 200.")] = "status",
+) -> None:
+    """Serve an environment by AgentGym's HTTP protocol, so that other machines can play it."""
+    shared = _json_object(arguments, "--arguments")
+    served = service.Service(name, shared, token, lease_seconds, max_instances, isolation=isolation, errors=errors)
+    service.serve(served, host, port, lambda line: Console().print(line, markup=False, highlight=False))
 
 
 @app.command()

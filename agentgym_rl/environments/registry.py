@@ -25,6 +25,7 @@ CLOSE_SECONDS = 5.0
 """Deadline of an environment's close; what is not closed by then is left behind."""
 
 _TARGETS: dict[str, str] = {
+    "agentgym": "agentgym_rl.environments.agentgym.client:AgentGymEnvironment",
     "babyai": "agentgym_rl.environments.babyai:BabyAI",
 }
 _EXTRAS = {"babyai": "babyai"}
