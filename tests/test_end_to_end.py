@@ -5,14 +5,15 @@ Each starts Ray and takes one to two minutes, so one run answers as many questio
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from agentgym_rl.data.parquet import write_tasks
@@ -94,11 +95,15 @@ class Training:
 
 
 def end(process: subprocess.Popen) -> None:
-    """Kill a training with all that Ray started for it."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    subprocess.run([sys.executable, "-m", "ray.scripts.scripts", "stop", "--force"], capture_output=True, check=False)
+    """Kill a training with all that Ray started for it, and nothing else that Ray runs on this machine."""
+    started = [psutil.Process(process.pid)] if process.poll() is None else []
+    for parent in list(started):
+        started += parent.children(recursive=True)
+    for one in started:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    psutil.wait_procs(started, timeout=30)
+    process.wait()
 
 
 @pytest.fixture(scope="module")
