@@ -310,3 +310,16 @@ async def test_a_fault_in_a_reward_function_is_fatal(run, chat, reported):
 async def test_wrong_settings_are_refused_before_anything_is_played(run, chat):
     with pytest.raises(ConfigurationError, match="the section agentgym has no 'reward'; did you mean 'rewards'"):
         await run(ScriptedClient(chat, []), task_for(Guess), reward={"outcome": 1.0})
+
+
+async def test_a_crash_by_chaos_really_kills_the_worker_and_the_next_session_gets_another(run, chat, reported):
+    with pytest.raises(SessionFailed):
+        await run(
+            ScriptedClient(chat, ["4"] * 3),
+            task_for(Guess),
+            isolation="process",
+            chaos={"crash": 1.0},
+            failures={"retries": 1},
+        )
+    assert [failure.episode.cause for failure in reported] == ["environment_crashed"] * 2
+    assert "SIGKILL" in reported[0].episode.message

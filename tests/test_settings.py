@@ -19,7 +19,7 @@ def of(**section: object) -> Settings:
 @pytest.mark.parametrize("config", [{}, {"agentgym": None}, {"agentgym": {}}])
 def test_without_a_section_everything_has_its_default(config):
     settings = Settings.of(OmegaConf.create(config))
-    assert settings == Settings({"outcome": 1.0}, Limits(), 1024, FailurePolicy(), Faults(), "thread")
+    assert settings == Settings({"outcome": 1.0}, Limits(), 1024, FailurePolicy(), Faults(), 64, "thread")
 
 
 def test_what_is_given_is_used_and_the_rest_keeps_its_default():

@@ -7,22 +7,24 @@ trainer the session raises, and verl goes on without it. Sessions of a group mus
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections import OrderedDict
 from typing import Any
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 from verl.workers.rollout.replica import TokenOutput
 
 from agentgym_rl.environment import Opening
 from agentgym_rl.environments.chaos import chaotic
-from agentgym_rl.environments.registry import opened
 from agentgym_rl.episode import play
 from agentgym_rl.errors import AgentGymError, ConfigurationError, DataError
 from agentgym_rl.failure_policy import Action, FailedEpisode
 from agentgym_rl.policy import SampledTokens
+from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.rewards import weighted_sum
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Trajectory
@@ -36,6 +38,10 @@ from verl_ext.survivors import EXCLUDED
 _REMEMBERED_GROUPS = 4096
 _first_observations: OrderedDict[str, str] = OrderedDict()
 """Group -> fingerprint; all sessions of a group run in one worker process."""
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, EnvironmentPool] = WeakKeyDictionary()
+"""One a worker process: all its sessions run on one event loop."""
+LEASE_MARGIN = 60.0
+"""Seconds that a lease outlives its episode's own deadline; play() ends first, the lease is the net below it."""
 
 
 class SessionFailed(AgentGymError):
@@ -100,9 +106,13 @@ class EnvironmentAgentLoop(AgentLoopBase):
         def same_start(start: Opening) -> None:
             require_same_start(group, task, start)
 
-        async with opened(task.environment, self._settings.isolation) as environment:
-            played = chaotic(environment, self._settings.chaos, task.id, nonce)
-            return await play(policy, played, task, self._settings.limits, on_opening=same_start)
+        limits = self._settings.limits
+        async with worker_pool(self._settings).lease(task.environment, limits.episode_seconds + LEASE_MARGIN) as leased:
+            played = chaotic(leased, self._settings.chaos, task.id, nonce)
+            trajectory = await play(policy, played, task, limits, on_opening=same_start)
+            if trajectory.failed:
+                leased.spoil()  # an answer that only play() can tell to be wrong, such as a reward of NaN
+            return trajectory
 
     def _empty_row(self, row: dict[str, Any]) -> AgentLoopOutput:
         """Stands for a session that was left out; no token of it is trained. verl refuses rows without a token."""
@@ -172,6 +182,14 @@ class _Server:
         if output.log_probs is None:
             self.gives_logprobs = False
         return SampledTokens(tuple(output.token_ids), tuple(output.log_probs or [0.0] * len(output.token_ids)))
+
+
+def worker_pool(settings: Settings) -> EnvironmentPool:
+    """The environments of this worker process."""
+    loop = asyncio.get_running_loop()
+    if loop not in _pools:
+        _pools[loop] = EnvironmentPool(settings.environment_slots, settings.isolation)
+    return _pools[loop]
 
 
 def task_of(row: dict[str, Any]) -> Task:

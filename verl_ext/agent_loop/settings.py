@@ -33,12 +33,18 @@ class Settings:
     """What is done about failed episodes, and how many a run may lose."""
     chaos: Faults = field(default_factory=Faults)
     """Faults to inject, to see that the training survives them; none by default."""
+    environment_slots: int = 64
+    """Environments of a kind that one agent loop worker plays at a time; further sessions wait."""
     isolation: Isolation = "thread"
     """Where blocking environments run: "thread", or "process" for those that may hang or crash."""
 
     def __post_init__(self) -> None:
         if self.turn_tokens < 1:
             raise ConfigurationError(f"agentgym.turn_tokens must be at least 1; given: {self.turn_tokens}")
+        if not isinstance(self.environment_slots, int) or self.environment_slots < 1:
+            raise ConfigurationError(
+                f"agentgym.environment_slots must be a whole number above 0; given: {self.environment_slots!r}"
+            )
         if self.isolation not in get_args(Isolation):
             raise ConfigurationError(
                 f"agentgym.isolation must be one of {', '.join(get_args(Isolation))}; given: {self.isolation!r}"
