@@ -312,14 +312,14 @@ async def test_wrong_settings_are_refused_before_anything_is_played(run, chat):
         await run(ScriptedClient(chat, []), task_for(Guess), reward={"outcome": 1.0})
 
 
-async def test_a_crash_by_chaos_really_kills_the_worker_and_the_next_session_gets_another(run, chat, reported):
+async def test_a_crash_by_chaos_kills_the_worker_that_the_pool_reused_and_the_session_gets_another(run, chat, reported):
+    task = task_for(Guess, seed=SEED_OF_4)
+    await run(ScriptedClient(chat, ["4"]), task, isolation="process")
+    crash = {"isolation": "process", "chaos": {"crash": 1.0}, "failures": {"retries": 1}}
     with pytest.raises(SessionFailed):
-        await run(
-            ScriptedClient(chat, ["4"] * 3),
-            task_for(Guess),
-            isolation="process",
-            chaos={"crash": 1.0},
-            failures={"retries": 1},
-        )
+        await run(ScriptedClient(chat, ["4"]), task, **crash)
+    # the worker of the first session was killed; the second had not started when chaos came
     assert [failure.episode.cause for failure in reported] == ["environment_crashed"] * 2
     assert "SIGKILL" in reported[0].episode.message
+    output = await run(ScriptedClient(chat, ["4"]), task, isolation="process")
+    assert output.extra_fields["episode"]["success"]
