@@ -10,6 +10,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 import verl_ext
+from agentgym_rl.environments.chaos import Faults
 from agentgym_rl.episode import Limits
 from agentgym_rl.failure_policy import FailurePolicy
 from verl_ext.agent_loop.settings import Settings
@@ -65,6 +66,7 @@ def test_the_section_agentgym_states_the_defaults_of_its_settings() -> None:
     assert Settings.of(OmegaConf.create({"agentgym": section})) == Settings()
     assert set(section) == {field.name for field in fields(Settings)}
     assert set(section.limits) == {field.name for field in fields(Limits)}
+    assert set(section.chaos) == {field.name for field in fields(Faults)}
     assert set(section.failures) == {field.name for field in fields(FailurePolicy)}
 
 
