@@ -167,14 +167,18 @@ def test_failed_environments_leave_the_step_and_are_counted(training: Training, 
         "agentgym.limits.step_seconds=3",
         "agentgym.failures.step_share=0.8",
         "agentgym.failures.retries=1",
+        "trainer.val_before_train=True",
     )
+    # Validation plays every task once: the three that fail are no wrong answers, and no part of the step.
+    assert metrics[0]["val-aux/failed"] == 3
+    assert {name for name in metrics[0] if "/acc/" in name} == {"val-core/babyai/acc/mean@1"}
     assert metrics[1]["episode/failed"] == 12
     assert metrics[1]["episode/retried"] == 4  # crashes, once each
     assert metrics[1]["episode/failed/environment_raised"] == 4
     assert metrics[1]["episode/failed/environment_timed_out"] == 4
     assert metrics[1]["episode/failed/environment_crashed"] == 4
     assert metrics[1]["episode/babyai/count"] == 4
-    assert len((training.folder / "checkpoints" / "failures.jsonl").read_text().splitlines()) == 16
+    assert len((training.folder / "checkpoints" / "failures.jsonl").read_text().splitlines()) == 20  # 4 + 16
 
 
 def test_a_run_that_loses_too_much_stops_with_a_report(training: Training, policy: Path) -> None:

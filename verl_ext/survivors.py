@@ -38,10 +38,16 @@ class Survivors:
         return getattr(self._buffer, name)
 
     def sample(self, *args: Any, **kwargs: Any) -> tuple[KVBatchMeta, dict]:
-        """verl's batch without the rows that were left out."""
+        """verl's batch without the rows that were left out.
+
+        Raises:
+            RuntimeError: none is left.
+        """
         batch, metrics = self._buffer.sample(*args, **kwargs)
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         out = [EXCLUDED in fields for fields in rows.pop("extra_fields").tolist()]
+        if all(out):
+            raise RuntimeError(f"not one of {len(out)} sessions survived; see failures.jsonl")
         return without(batch, out), metrics
 
 

@@ -55,31 +55,46 @@ class _Episodes:
         try:
             batch = super().step(metrics, timing_raw)
         except RuntimeError:
-            self._take_note_of_failures(0)  # verl's buffer found no session at all; the failures say why
+            self._spend(self._noted_failures(), 0)  # not one session survived; the failures say why
             raise
-        metrics.update(self._take_note_of_failures(sum(not tag.get("is_padding", False) for tag in batch.tags)))
+        tries = self._noted_failures()
+        self._spend(tries, sum(not tag.get("is_padding", False) for tag in batch.tags))
+        metrics.update(failure_metrics(tries) | {"episode/failed_in_run": self._failure_budget.lost})
         return batch
 
-    def _balance_batch(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        if not batch.keys:
-            self._take_note_of_failures(0)
-        return super()._balance_batch(batch, *args, **kwargs)
+    def _validate(self) -> dict[str, float]:
+        try:
+            metrics = super()._validate()
+        finally:
+            tries = self._noted_failures()  # counted apart: the budget is one of training steps
+        metrics["val-aux/failed"] = failure_metrics(tries)["episode/failed"]
+        return metrics
 
-    def _take_note_of_failures(self, survivors: int) -> dict[str, float]:
-        """Count and store what failed since the last call, and hold it against the budget.
+    def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        # verl would count a session that it expected and did not get as a wrong answer
+        return super()._val_metrics_update(*args, **{**kwargs, "expected_acc_counts": None})
+
+    def _noted_failures(self) -> Sequence[failures.SessionFailure]:
+        """What failed since the last call, stored.
 
         Raises:
             ConfigurationError: a session could not be set up.
-            FailureBudgetSpent: the run may lose no more.
         """
         tries = failures.drain()
         _store(tries, self._failure_file, self.global_steps)
         for failure in tries:
             if failure.fatal:
                 raise ConfigurationError(f"environment {failure.episode.environment!r}: {failure.episode.message}")
+        return tries
+
+    def _spend(self, tries: Sequence[failures.SessionFailure], survivors: int) -> None:
+        """Hold a step's failures against the budget.
+
+        Raises:
+            FailureBudgetSpent: the run may lose no more.
+        """
         lost = [failure.episode for failure in tries if failure.action is not Action.RETRY]
         self._failure_budget.spend(lost, survivors + len(lost))
-        return failure_metrics(tries) | {"episode/failed_in_run": self._failure_budget.lost}
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
         batch = super()._compute_advantage(batch, metrics)
