@@ -139,7 +139,9 @@ def test_the_stock_trainer_takes_our_agent_loop(training: Training, policy: Path
     assert metrics[1]["training/num_turns/mean"] > 1
 
 
-def test_a_ppo_step_with_critic_and_both_kl_terms(training: Training, policy: Path) -> None:
+def test_a_ppo_step_with_critic_and_both_kl_terms_on_environments_that_are_ray_actors(
+    training: Training, policy: Path
+) -> None:
     metrics = training.run(
         policy,
         1,
@@ -147,6 +149,7 @@ def test_a_ppo_step_with_critic_and_both_kl_terms(training: Training, policy: Pa
         "algorithm.use_kl_in_reward=True",
         "actor_rollout_ref.actor.use_kl_loss=True",
         f"critic.model.path={policy}",
+        "+agentgym.pool.babyai={actors: 1, slots_per_actor: 8}",
     )
     assert metrics[1]["critic/vf_loss"] > 0
     assert metrics[1]["actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-4)  # the reference is the policy itself

@@ -10,6 +10,7 @@ from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.failure_policy import FailurePolicy
 from verl_ext.agent_loop.settings import Settings
+from verl_ext.ray_pool_placement import Placement
 
 
 def of(**section: object) -> Settings:
@@ -19,7 +20,7 @@ def of(**section: object) -> Settings:
 @pytest.mark.parametrize("config", [{}, {"agentgym": None}, {"agentgym": {}}])
 def test_without_a_section_everything_has_its_default(config):
     settings = Settings.of(OmegaConf.create(config))
-    assert settings == Settings({"outcome": 1.0}, Limits(), 1024, FailurePolicy(), Faults(), 64, "thread")
+    assert settings == Settings({"outcome": 1.0}, Limits(), 1024, FailurePolicy(), Faults(), 64, {}, "thread")
 
 
 def test_what_is_given_is_used_and_the_rest_keeps_its_default():
@@ -57,3 +58,11 @@ def test_chaos_is_read_and_its_faults_are_checked():
     assert of(chaos={"crash": 0.1}).chaos == Faults(crash=0.1)
     with pytest.raises(ConfigurationError, match="did you mean 'crash'"):
         of(chaos={"crahs": 0.1})
+
+
+def test_a_placement_on_the_cluster_is_read_and_checked():
+    assert of(pool={"babyai": {"actors": 2, "slots_per_actor": 8}}).pool == {
+        "babyai": Placement(actors=2, slots_per_actor=8)
+    }
+    with pytest.raises(ConfigurationError, match=r"agentgym.pool.babyai has no 'actor'; did you mean 'actors'"):
+        of(pool={"babyai": {"actor": 2}})

@@ -26,6 +26,7 @@ from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.failure_policy import Action, FailureBudget
 from verl_ext import failures
 from verl_ext.agent_loop.settings import Settings
+from verl_ext.ray_pool import POOL, RayPool
 from verl_ext.survivors import Survivors
 
 NAMES = {"agentgym": "sync", "agentgym_async": "colocate_async"}
@@ -41,6 +42,8 @@ class _Episodes:
 
     def __init__(self, config: DictConfig):
         settings = Settings.of(config)  # wrong settings end the run here and not in a worker's log
+        # The actors live as long as this is held, and must be there before the agent loops are.
+        self._pool = RayPool.start(POOL, settings.pool) if settings.pool else None
         with open_dict(config):
             # verl compares this name in many places
             config.trainer.v1.trainer_mode = NAMES[config.trainer.v1.trainer_mode]

@@ -33,12 +33,13 @@ from verl_ext.agent_loop.chat_tokens import ChatTokens
 from verl_ext.agent_loop.settings import Settings
 from verl_ext.agent_loop.token_policy import TokenBudget, TokenPolicy
 from verl_ext.agent_loop.turn_rewards import TurnRewardOutput
+from verl_ext.ray_pool import POOL, RayPool
 from verl_ext.survivors import EXCLUDED
 
 _REMEMBERED_GROUPS = 4096
 _first_observations: OrderedDict[str, str] = OrderedDict()
 """Group -> fingerprint; all sessions of a group run in one worker process."""
-_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, EnvironmentPool] = WeakKeyDictionary()
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, EnvironmentPool | RayPool] = WeakKeyDictionary()
 """One a worker process: all its sessions run on one event loop."""
 LEASE_MARGIN = 60.0
 """Seconds that a lease outlives its episode's own deadline; play() ends first, the lease is the net below it."""
@@ -184,11 +185,15 @@ class _Server:
         return SampledTokens(tuple(output.token_ids), tuple(output.log_probs or [0.0] * len(output.token_ids)))
 
 
-def worker_pool(settings: Settings) -> EnvironmentPool:
-    """The environments of this worker process."""
+def worker_pool(settings: Settings) -> EnvironmentPool | RayPool:
+    """The environments that this worker process plays: its own, or the run's Ray actors."""
     loop = asyncio.get_running_loop()
     if loop not in _pools:
-        _pools[loop] = EnvironmentPool(settings.environment_slots, settings.isolation)
+        _pools[loop] = (
+            RayPool.connect(POOL, settings.pool)
+            if settings.pool
+            else EnvironmentPool(settings.environment_slots, settings.isolation)
+        )
     return _pools[loop]
 
 

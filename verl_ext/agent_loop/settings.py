@@ -17,6 +17,7 @@ from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError, require_allowed_keys
 from agentgym_rl.failure_policy import FailurePolicy
 from agentgym_rl.rewards import weighted_sum
+from verl_ext.ray_pool_placement import Placement
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Settings:
     """Faults to inject, to see that the training survives them; none by default."""
     environment_slots: int = 64
     """Environments of a kind that one agent loop worker plays at a time; further sessions wait."""
+    pool: Mapping[str, Placement] = field(default_factory=dict)
+    """Environment -> where it lives on the cluster, as Ray actors. Empty: in the processes of the agent loops."""
     isolation: Isolation = "thread"
     """Where blocking environments run: "thread", or "process" for those that may hang or crash."""
 
@@ -63,6 +66,10 @@ class Settings:
         try:
             for name, kind in {"limits": Limits, "failures": FailurePolicy}.items():
                 section[name] = _made(kind, section.get(name) or {}, f"agentgym.{name}")
+            section["pool"] = {
+                kind: _made(Placement, given or {}, f"agentgym.pool.{kind}")
+                for kind, given in (section.get("pool") or {}).items()
+            }
             section["chaos"] = Faults.of(section.get("chaos") or {})
             return cls(**section)
         except TypeError as error:
