@@ -6,12 +6,13 @@ wrong configuration raises. Deadlines are checked here and nowhere else.
 
 from __future__ import annotations
 
+import asyncio
 import math
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
+from agentgym_rl.alarm import Alarm
 from agentgym_rl.beginning import Beginning
 from agentgym_rl.environment import Environment, Opening, StepResult, opening
 from agentgym_rl.errors import (
@@ -53,28 +54,20 @@ class Limits:
                 raise ConfigurationError(f"{field.name} must be above 0; given: {getattr(self, field.name)}")
 
 
-class _EpisodeDeadline(Exception):
-    """The episode's own deadline came before that of the call under way."""
-
-
 class _Clock:
-    """Runs calls under the smaller of their own deadline and what is left of the episode's."""
+    """Puts calls under the smaller of their own deadline and what is left of the episode's."""
 
     def __init__(self, episode_seconds: float):
-        self._end = time.monotonic() + episode_seconds
-        self.last_call_seconds = 0.0
+        self.now = asyncio.get_running_loop().time
+        self.alarm = Alarm()
+        self._end = self.now() + episode_seconds
+        self.episode_is_nearer = False
+        """The last call's deadline was the episode's."""
 
-    async def call(self, call: Awaitable[T], failed: type[BoundaryError], what: str, seconds: float) -> T:
-        begin = time.monotonic()
-        left = self._end - begin
-        try:
-            return await boundary(call, failed, what, max(min(seconds, left), 1e-3))
-        except BoundaryError as error:
-            if error.manner is Manner.TIMED_OUT and left < seconds:
-                raise _EpisodeDeadline from error
-            raise
-        finally:
-            self.last_call_seconds = time.monotonic() - begin
+    def call(self, call: Awaitable[T], failed: type[BoundaryError], what: str, seconds: float) -> Awaitable[T]:
+        left = self._end - self.now()
+        self.episode_is_nearer = left < seconds
+        return boundary(call, failed, what, max(min(seconds, left), 1e-3), self.alarm)
 
 
 async def play(
@@ -121,10 +114,13 @@ async def play(
                 break
     except BudgetExhausted:
         stop = StopReason.TOKEN_BUDGET
-    except _EpisodeDeadline:
-        stop = StopReason.EPISODE_DEADLINE
     except BoundaryError as error:
-        stop, success, failure = StopReason.FAILED, None, Failure.from_error(error)
+        if error.manner is Manner.TIMED_OUT and episode.clock.episode_is_nearer:
+            stop = StopReason.EPISODE_DEADLINE
+        else:
+            stop, success, failure = StopReason.FAILED, None, Failure.from_error(error)
+    finally:
+        episode.clock.alarm.stop()
     start = episode.start
     return Trajectory(task, start.messages, tuple(episode.turns), stop, success, failure, start.fingerprint)
 
@@ -138,7 +134,7 @@ class _Episode:
         self._task = task
         self._limits = limits
         self._name = f"environment {task.environment!r}"
-        self._clock = _Clock(limits.episode_seconds)
+        self.clock = _Clock(limits.episode_seconds)
         self._conversation: list[Message] = []
         self.start = Opening((), "")
         self.turns: list[Turn] = []
@@ -152,24 +148,20 @@ class _Episode:
         self._conversation = beginning.conversation()
         if beginning.snapshot is not None:
             restoring = self._environment.restore(beginning.snapshot)
-            await self._clock.call(restoring, EnvironmentFailed, f"restore of {self._name}", self._limits.reset_seconds)
+            await self.clock.call(restoring, EnvironmentFailed, f"restore of {self._name}", self._limits.reset_seconds)
         else:
             await self._replay(beginning)
 
     async def take_turn(self) -> StepResult:
-        reply = await self._clock.call(
+        asked = self.clock.now()
+        reply = await self.clock.call(
             _reply(self._policy, self._conversation), PolicyFailed, "reply of the policy", self._limits.reply_seconds
         )
-        policy_seconds = self._clock.last_call_seconds
+        replied = self.clock.now()
         result = await self._step(reply.message)
+        done = self.clock.now()
         turn = Turn(
-            reply,
-            result.observation,
-            result.reward,
-            result.valid,
-            policy_seconds,
-            self._clock.last_call_seconds,
-            result.info,
+            reply, result.observation, result.reward, result.valid, replied - asked, done - replied, result.info
         )
         self.turns.append(turn)
         self._conversation += [reply.message, *result.observation]
@@ -183,7 +175,7 @@ class _Episode:
             beginning.require_same_turn(self._name, number, await self._step(turn.reply.message))
 
     async def _reset(self) -> Opening:
-        observation = await self._clock.call(
+        observation = await self.clock.call(
             _reset(self._environment, self._task),
             EnvironmentFailed,
             f"reset of {self._name}",
@@ -191,10 +183,9 @@ class _Episode:
         )
         return opening(self._task, self._environment.instructions, observation)
 
-    async def _step(self, action: Message) -> StepResult:
-        return await self._clock.call(
-            _step(self._environment, action), EnvironmentFailed, f"step of {self._name}", self._limits.step_seconds
-        )
+    def _step(self, action: Message) -> Awaitable[StepResult]:
+        step = _step(self._environment, action)
+        return self.clock.call(step, EnvironmentFailed, f"step of {self._name}", self._limits.step_seconds)
 
 
 async def _reset(environment: Environment, task: Task) -> tuple[Message, ...]:

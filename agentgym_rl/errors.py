@@ -12,7 +12,9 @@ import difflib
 import inspect
 from collections.abc import Awaitable, Iterable
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from agentgym_rl.alarm import LATE, Alarm
 
 T = TypeVar("T")
 
@@ -72,54 +74,67 @@ class PolicyFailed(BoundaryError):
     boundary = "policy"
 
 
-async def boundary(call: Awaitable[T], failed: type[BoundaryError], what: str, timeout_seconds: float) -> T:
+async def boundary(
+    call: Awaitable[T], failed: type[BoundaryError], what: str, timeout_seconds: float, alarm: Alarm | None = None
+) -> T:
     """Await foreign code; every failure of it becomes `failed`, and nothing is waited for past the deadline.
 
-    A call that ignores its cancellation is left behind rather than awaited (`asyncio.wait_for` would wait for it).
+    A call that ignores its cancellation is left behind rather than awaited (`asyncio.wait_for` would wait for it). It
+    runs in a task of its own, whose last act is to answer: waiting for the task itself would take one more round of
+    the event loop.
 
     Args:
         call: what to await.
         failed: the boundary's error.
         what: names the call in the message, e.g. "step of environment 'babyai'".
         timeout_seconds: deadline of this call, > 0.
+        alarm: of a caller that makes many calls, one after the other; None: one for this call.
 
     Raises:
         BoundaryError: the call raised, or was late.
         ConfigurationError, DataError, BudgetExhausted: passed through as they are.
     """
-    task = asyncio.ensure_future(_contained(call))
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+    watching = alarm or Alarm()
+    watching.watch(answer, timeout_seconds)
+    running = loop.create_task(_deliver(answer, call, failed, what))
     try:
-        done, _ = await asyncio.wait({task}, timeout=timeout_seconds)
+        given = await answer
     except asyncio.CancelledError:
-        task.cancel()
-        task.add_done_callback(_forget)
+        running.cancel()
         raise
-    if not done:
-        task.cancel()
-        task.add_done_callback(_forget)
+    finally:
+        if alarm is None:
+            watching.stop()
+    if given is LATE:
+        running.cancel()
         raise failed(f"{what} gave no answer within {timeout_seconds:.3g} s", Manner.TIMED_OUT)
+    return given
+
+
+async def _deliver(answer: asyncio.Future[T], call: Awaitable[T], failed: type[BoundaryError], what: str) -> None:
+    """Fill the answer with what came of the call, unless nobody waits for it any more."""
     try:
-        return task.result()
-    except AgentGymError:
-        raise
+        result = await call
+    except AgentGymError as error:
+        _fail(answer, error)
     except asyncio.CancelledError as error:
-        raise failed(f"{what} cancelled itself") from error
+        _fail(answer, failed(f"{what} cancelled itself"), error)
+    except SystemExit as error:  # in a task it would end the event loop itself, with every other episode on it
+        _fail(answer, failed(f"{what} raised RuntimeError: SystemExit: {error.code}"), error)
     except Exception as error:
-        raise failed(f"{what} raised {type(error).__name__}: {error}") from error
+        _fail(answer, failed(f"{what} raised {type(error).__name__}: {error}"), error)
+    else:
+        if not answer.done():
+            answer.set_result(result)
 
 
-async def _contained(call: Awaitable[T]) -> T:
-    """A SystemExit in a task would end the event loop itself, with every other episode on it."""
-    try:
-        return await call
-    except SystemExit as error:
-        raise RuntimeError(f"SystemExit: {error.code}") from error
-
-
-def _forget(task: asyncio.Future) -> None:
-    """Take a late call's outcome, so that asyncio does not report it as never retrieved."""
-    if not task.cancelled():
-        task.exception()
+def _fail(answer: asyncio.Future[Any], error: AgentGymError, cause: BaseException | None = None) -> None:
+    if cause is not None:
+        error.__cause__ = cause
+    if not answer.done():
+        answer.set_exception(error)
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -1,6 +1,7 @@
 """`boundary()` turns whatever foreign code does into one typed error by the deadline; ours pass through."""
 
 import asyncio
+import gc
 
 import pytest
 from doubles import IgnoresCancellation, task_for
@@ -86,6 +87,29 @@ async def test_an_error_after_the_deadline_is_taken_silently():
 
     with pytest.raises(EnvironmentFailed, match="no answer"):
         await boundary(fail_when_cancelled(), EnvironmentFailed, "the step", 0.01)
+    await asyncio.sleep(0.01)
+    assert not reported
+
+
+@pytest.mark.parametrize("first", ["the cancellation", "the error"])
+async def test_an_error_that_meets_a_cancelled_caller_is_taken_silently(first):
+    reported = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: reported.append(context))
+
+    async def fail():
+        await asyncio.sleep(0)
+        if first == "the cancellation":
+            callers[0].cancel()
+        else:
+            loop.call_soon(callers[0].cancel)
+        raise ValueError("too late")
+
+    callers = [asyncio.ensure_future(boundary(fail(), EnvironmentFailed, "the step", 60))]
+    with pytest.raises(asyncio.CancelledError):
+        await callers[0]
+    callers.clear()
+    gc.collect()
     await asyncio.sleep(0.01)
     assert not reported
 
