@@ -1,6 +1,6 @@
 """What the faults cost: success after GRPO with and without them, from the same start, and what became of them.
 
-    python -m recipes.chaos.compare --from outputs/quickstart --out outputs/chaos
+python -m recipes.chaos.compare --from outputs/quickstart --out outputs/chaos
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Success of each seed and stage on held-out tasks, and the mean over the seeds with a t-interval.
 
-    python -m recipes.quickstart.seeds outputs/seeds/seed-*
+python -m recipes.quickstart.seeds outputs/seeds/seed-*
 """
 
 from __future__ import annotations
