@@ -49,7 +49,7 @@ openmanus-rl follow --metrics "$out/metrics" --log "$out/grpo.log" --steps "$ste
     data.train_files="$from/data/train.parquet" data.val_files="$from/data/validation.parquet" data.seed="$seed" \
     actor_rollout_ref.model.path="$from/sft" actor_rollout_ref.rollout.seed="$seed" \
     actor_rollout_ref.actor.fsdp_config.seed="$seed" actor_rollout_ref.actor.data_loader_seed="$seed" \
-    agentgym.isolation="$isolation" agentgym.turn_tokens=6 agentgym.limits.step_seconds=2 \
+    agentgym.isolation="$isolation" agentgym.turn_tokens=6 agentgym.limits.step_seconds=2 agentgym.limits.reset_seconds=5 \
     trainer.total_training_steps="$steps" trainer.default_local_dir="$out/checkpoints"
 openmanus-rl eval --tasks "$from/data/test.parquet" --policy "checkpoint:$out/checkpoints/global_step_$steps/actor/huggingface" \
     --seed "$seed" --max-tokens 6 --concurrency 64 --out "$out/sampled.json"
