@@ -19,7 +19,7 @@ class Action(Enum):
 
     RETRY = "retry"  # the same task again in a fresh environment; excluded when the retries are used up
     EXCLUDE = "exclude"  # leaves loss, group baseline and success metrics
-    REPLACE = "replace"  # its group is dropped, and another task drawn in its place
+    REPLACE = "replace"  # for verl's asynchronous buffer, which drops its group and draws another task; else: excluded
     STOP = "stop"  # the run ends
 
 

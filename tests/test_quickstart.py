@@ -121,3 +121,9 @@ def test_the_learning_curve_has_training_and_validation_with_its_interval(tmp_pa
     (start,) = validation.points
     # Wilson, 32 of 64: 0.5 +- 1.96 * sqrt(0.25 / 64 + 1.96^2 / (4 * 64^2)) / (1 + 1.96^2 / 64)
     assert (start.low, start.high) == (pytest.approx(0.381, abs=1e-3), pytest.approx(0.619, abs=1e-3))
+
+
+def test_an_evaluation_in_which_nothing_was_judged_is_no_success_rate_of_0() -> None:
+    failed = EpisodeRow("t", 0, "babyai", None, 0.0, 0, "failed", "environment_crashed", "gone")
+    with pytest.raises(DataError, match="not one of 1 episodes was judged; failures: {'environment_crashed': 1}"):
+        select_sft.judged_rate(Evaluation((failed,), {}).overall())

@@ -15,12 +15,13 @@ from agentgym_rl.evaluation.result import Evaluation
 from agentgym_rl.evaluation.success import mean_over_seeds
 from agentgym_rl.viewer.terminal import rate_text
 from recipes.quickstart.report import SAMPLERS, STAGES
+from recipes.quickstart.select_sft import judged_rate
 
 
 def rates(folders: list[Path], stage: str, sampler: str) -> list[float]:
     """Success rate of one stage, a number for each seed."""
     found = [Evaluation.read(folder / "evaluation" / f"{stage}-{sampler}.json").overall() for folder in folders]
-    return [summary.success.value or 0.0 for summary in found]
+    return [judged_rate(summary) for summary in found]
 
 
 def main() -> None:

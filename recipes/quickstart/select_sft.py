@@ -16,6 +16,7 @@ from agentgym_rl.data.parquet import read_tasks
 from agentgym_rl.episode import Limits
 from agentgym_rl.errors import DataError
 from agentgym_rl.evaluation.policies import Sampling, policies
+from agentgym_rl.evaluation.result import Summary
 from agentgym_rl.evaluation.run import evaluate
 from agentgym_rl.task import Task
 
@@ -37,7 +38,18 @@ def checkpoints(folder: Path) -> list[Path]:
 def sampled_success(checkpoint: Path, tasks: list[Task], max_tokens: int, seed: int) -> float:
     with policies(f"checkpoint:{checkpoint}", Sampling(1.0, max_tokens, seed)) as make_policy:
         evaluation = asyncio.run(evaluate(make_policy, tasks, Limits(), concurrency=64))
-    return evaluation.overall().success.value or 0.0
+    return judged_rate(evaluation.overall())
+
+
+def judged_rate(summary: Summary) -> float:
+    """The success rate.
+
+    Raises:
+        DataError: not one episode was judged; that is no success rate of 0.
+    """
+    if summary.success.value is None:
+        raise DataError(f"not one of {summary.episodes} episodes was judged; failures: {dict(summary.failures)}")
+    return summary.success.value
 
 
 def main() -> None:
