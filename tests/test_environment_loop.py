@@ -13,9 +13,11 @@ from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 
+from agentgym_rl.environment import fingerprint
 from agentgym_rl.environments.babyai import BabyAI
 from agentgym_rl.errors import ConfigurationError, DataError
 from agentgym_rl.failure_policy import Action
+from agentgym_rl.messages import assistant, user
 from agentgym_rl.task import Task
 from verl_ext import failures
 from verl_ext.agent_loop import environment_loop
@@ -48,15 +50,21 @@ def reported(monkeypatch) -> list[SessionFailure]:
 
 
 @pytest.fixture
-def run(tokenizer):
+def run_rows(tokenizer):
     """Plays one session with a client; `rollout` and `agentgym` are the sections of the configuration."""
 
     async def play(
-        client: Any, row: Task | dict[str, Any], rollout: Any = None, uid: str = "g", **agentgym: Any
+        client: Any,
+        row: Task | dict[str, Any],
+        rollout: Any = None,
+        uid: str = "g",
+        critic: bool = False,
+        **agentgym: Any,
     ) -> Any:
         config = OmegaConf.create(
             {
                 "actor_rollout_ref": {"rollout": {**ROLLOUT, **(rollout or {})}},
+                "critic": {"enable": critic},
                 "data": {},
                 "agentgym": agentgym,
             }
@@ -67,6 +75,17 @@ def run(tokenizer):
         if isinstance(row, Task):
             row = {"task": row.to_json(), "agent_name": "environment", "session_id": 0, "index": 0}
         return await asyncio.wait_for(loop.run(dict(SAMPLING), uid=uid, **row), 60)
+
+    return play
+
+
+@pytest.fixture
+def run(run_rows):
+    """The one row of a session that was not split."""
+
+    async def play(*args: Any, **kwargs: Any) -> Any:
+        (row,) = await run_rows(*args, **kwargs)
+        return row
 
     return play
 
@@ -94,6 +113,7 @@ async def test_a_training_row_by_hand(run, chat):
     assert (fields["min_global_steps"], fields["max_global_steps"]) == (3, 4)
     assert fields["reward_extra_info"] == {"acc": 1.0, "turns": 2}
     episode = dict(fields["episode"])
+    first_state = episode["state_keys"][0]
     turn_seconds, wall_seconds = episode.pop("turn_seconds"), episode.pop("wall_seconds")
     assert len(turn_seconds) == 2
     assert sum(turn_seconds) == pytest.approx(episode["policy_seconds"] + episode["environment_seconds"])
@@ -108,6 +128,9 @@ async def test_a_training_row_by_hand(run, chat):
         "policy_seconds": 0,
         "environment_seconds": 0,
         "reward_parts": {"outcome": 1.0, "format": -0.25},
+        "task": "t",
+        "state_keys": [first_state, fingerprint([user("Say a number from 1 to 8.")])],
+        "said": fingerprint([assistant("what?"), assistant("4")]),
     }
     seconds = [fields["episode"]["policy_seconds"], fields["episode"]["environment_seconds"]]
     assert [output.metrics.generate_sequences, output.metrics.tool_calls] == seconds
@@ -177,6 +200,40 @@ async def test_a_deadline_in_the_middle_of_a_step_leaves_that_turn_out(run, chat
     assert output.as_dict()["rm_scores"].tolist() == [0] * (len(client.said[0]) - 1) + [-1.0]
     episode = output.extra_fields["episode"]
     assert (episode["stop"], episode["turns"], episode["success"]) == ("episode_deadline", 1, False)
+
+
+# A session in several rows
+
+
+async def test_a_split_session_has_each_turns_reward_in_its_own_row_and_its_facts_on_the_last(run_rows, chat):
+    client = ScriptedClient(chat, ["what?", "how?", "4"])
+    rewards = {"outcome": 1.0, "format": 0.5}
+    rows = await run_rows(client, task_for(Guess, seed=SEED_OF_4), history={"rerender": True}, rewards=rewards)
+    assert [row.response_ids for row in rows] == client.said
+    scores = [row.as_dict()["rm_scores"].tolist() for row in rows]
+    # format: half of -1/3 for each of the first two turns; outcome: 1 for the third
+    assert [sum(score) for score in scores] == pytest.approx([-1 / 6, -1 / 6, 1.0])
+    assert [score[-1] for score in scores] == pytest.approx([-1 / 6, -1 / 6, 1.0])
+    episodes = [row.extra_fields["episode"] for row in rows]
+    assert episodes[:2] == [None, None]
+    assert (episodes[2]["turns"], len(episodes[2]["state_keys"])) == (3, 3)
+    assert [row.reward_score for row in rows] == pytest.approx([2 / 3] * 3)
+    assert [row.extra_fields["reward_extra_info"]["acc"] for row in rows] == [1.0] * 3
+
+
+@pytest.mark.parametrize("critic", [False, True])
+async def test_a_critic_sees_what_followed_the_last_turn_of_a_session_that_was_cut_off(run, chat, critic):
+    client = ScriptedClient(chat, ["1"] * 2)
+    row = await run(client, task_for(Countdown), critic=critic, limits={"max_turns": 2})
+    assert row.extra_fields["episode"]["stop"] == "max_turns"
+    seen = row.response_ids[row.turn_ends_T[-1] + 1 :]
+    assert bool(seen) is critic
+    assert row.response_mask[row.turn_ends_T[-1] + 1 :] == [0] * len(seen)
+
+
+async def test_a_critic_is_shown_nothing_behind_the_tasks_own_end(run, chat):
+    row = await run(ScriptedClient(chat, ["4"]), task_for(Guess, seed=SEED_OF_4), critic=True)
+    assert row.response_mask[-1] == 1
 
 
 # A session that fails

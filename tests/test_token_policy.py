@@ -12,10 +12,11 @@ from doubles_chat import TEMPLATES, id_of, runs_of_ones, text_of, tokenizer_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_rl.errors import BudgetExhausted, DataError, PolicyFailed
+from agentgym_rl.errors import BudgetExhausted, ConfigurationError, DataError, PolicyFailed
 from agentgym_rl.messages import Message, assistant, system, user
 from agentgym_rl.policy import Reply, SampledTokens
 from verl_ext.agent_loop.chat_tokens import ChatTokens
+from verl_ext.agent_loop.history import History
 from verl_ext.agent_loop.token_policy import TokenBudget, TokenPolicy
 
 ROOMY = TokenBudget(prompt=1000, response=10_000, turn=100)
@@ -41,7 +42,11 @@ class Scripted:
 
 
 def rows_of(policy: TokenPolicy) -> tuple[list[Any], ...]:
-    return tuple(map(list, (policy.response_ids, policy.response_mask, policy.response_logprobs, policy.turn_ends)))
+    """Ids, mask, log-probs and ends of turns of a session in one segment; empty ones before its first reply."""
+    if not policy.segments:
+        return [], [], [], []
+    (segment,) = policy.segments
+    return tuple(map(list, (segment.response_ids, segment.mask, segment.logprobs, segment.turn_ends)))
 
 
 def converse(policy: TokenPolicy, observations: Sequence[str]) -> tuple[list[Message], list[Reply]]:
@@ -93,7 +98,7 @@ def test_what_was_sampled_is_what_is_trained(chats, name, data):
     assert all(mask[end] == 1 and mask[end + 1 : end + 2] in ([], [0]) for end in ends)
     assert ends[-1] == len(ids) - 1
     starts = [end + 1 - len(reply) for end, reply in zip(ends, replies, strict=True)]
-    assert [asked for asked, _ in server.asked] == [policy.prompt_ids + ids[:start] for start in starts]
+    assert [asked for asked, _ in server.asked] == [policy.segments[0].prompt_ids + ids[:start] for start in starts]
     assert [reply.tokens for reply in answered] == server.said
     assert [reply.complete for reply in answered] == [reply[-1] in chat.stop_ids for reply in replies]
 
@@ -107,8 +112,8 @@ def test_whole_replies_give_the_ids_that_fine_tuning_sees(chats, name, turns):
     converse(policy, [seen for _, seen in turns])
     written = [message for said, seen in turns for message in (assistant(said), user(seen))]
     ids, mask = chat.render([*OPENING, *written])
-    assert policy.prompt_ids + policy.response_ids == ids
-    assert [0] * len(policy.prompt_ids) + policy.response_mask == mask
+    assert policy.segments[0].prompt_ids + policy.segments[0].response_ids == ids
+    assert [0] * len(policy.segments[0].prompt_ids) + policy.segments[0].mask == mask
 
 
 def test_rows_by_hand(chats):
@@ -117,13 +122,13 @@ def test_rows_by_hand(chats):
     server = Scripted([[70, 71, end], [72]])
     policy = TokenPolicy(server, chat, ROOMY)
     _, replies = converse(policy, ["go on", "unread"])
-    between = policy.response_ids[3:-1]
+    between = policy.segments[0].response_ids[3:-1]
     assert text_of(chat, between) == "\n<|im_start|>user\ngo on<|im_end|>\n<|im_start|>assistant\n"
     zeros = [0] * len(between)
-    assert policy.response_ids == [70, 71, end, *between, 72]
-    assert policy.response_mask == [1, 1, 1, *zeros, 1]
-    assert policy.response_logprobs == [-1.0, -1.001, -1.002, *zeros, -2.0]
-    assert policy.turn_ends == [2, 3 + len(between)]
+    assert policy.segments[0].response_ids == [70, 71, end, *between, 72]
+    assert policy.segments[0].mask == [1, 1, 1, *zeros, 1]
+    assert policy.segments[0].logprobs == [-1.0, -1.001, -1.002, *zeros, -2.0]
+    assert policy.segments[0].turn_ends == [2, 3 + len(between)]
     assert [reply.complete for reply in replies] == [True, False]
     assert replies[0].message == assistant(text_of(chat, [70, 71]))
 
@@ -132,8 +137,8 @@ def test_a_cut_reply_is_closed_before_the_next_observation(chats):
     chat = chats["chatml"]
     policy = TokenPolicy(Scripted([[70], [71]]), chat, ROOMY)
     converse(policy, ["go on", ""])
-    assert policy.response_mask[:2] == [1, 0]
-    assert policy.response_ids[1] == id_of(chat, "<|im_end|>")
+    assert policy.segments[0].mask[:2] == [1, 0]
+    assert policy.segments[0].response_ids[1] == id_of(chat, "<|im_end|>")
 
 
 def test_a_reply_of_special_tokens_alone_is_an_empty_message(chats):
@@ -142,7 +147,7 @@ def test_a_reply_of_special_tokens_alone_is_an_empty_message(chats):
     policy = TokenPolicy(Scripted([[start, end], [start]]), chat, ROOMY)
     _, replies = converse(policy, ["go on", ""])
     assert [reply.message.content for reply in replies] == ["", ""]
-    assert policy.response_ids[:2] == [start, end]
+    assert policy.segments[0].response_ids[:2] == [start, end]
 
 
 # Budgets
@@ -159,14 +164,14 @@ def test_no_response_is_longer_than_its_budget_and_none_ends_with_an_unanswered_
     server = Scripted(replies)
     policy = TokenPolicy(server, chat, TokenBudget(1000, response, turn))
     conversation, answered = converse(policy, ["go on"] * len(replies))
-    assert len(policy.response_ids) <= response
-    assert policy.response_mask[-1] == 1
+    assert len(policy.segments[0].response_ids) <= response
+    assert policy.segments[0].mask[-1] == 1
     lengths = [len(said.ids) for said in server.said]
-    before = [end + 1 - length for end, length in zip(policy.turn_ends, lengths, strict=True)]
+    before = [end + 1 - length for end, length in zip(policy.segments[0].turn_ends, lengths, strict=True)]
     assert [most for _, most in server.asked] == [min(turn, response - start) for start in before]
     if len(answered) < len(replies):
-        last_turn = policy.response_ids[policy.turn_ends[-1] :]
-        assert len(policy.response_ids) + len(chat.continuation(conversation[-1:], last_turn)) >= response
+        last_turn = policy.segments[0].response_ids[policy.segments[0].turn_ends[-1] :]
+        assert len(policy.segments[0].response_ids) + len(chat.continuation(conversation[-1:], last_turn)) >= response
 
 
 def test_no_room_left_says_so_and_asks_nobody(chats):
@@ -209,16 +214,84 @@ def test_keeping_fewer_turns_leaves_the_rows_as_they_were_then(chats, data):
     assert rows_of(whole) == rows_of(short)
 
 
-def test_a_conversation_that_was_rewritten_is_refused(chats):
-    policy = TokenPolicy(Scripted([[70], [71]]), chats["chatml"], ROOMY)
+def test_a_conversation_that_was_rewritten_starts_a_segment(chats):
+    chat = chats["chatml"]
+    server = Scripted([[70], [71], [72]])
+    policy = TokenPolicy(server, chat, ROOMY)
     conversation, _ = converse(policy, ["go on"])
-    before = rows_of(policy)
+    first = rows_of(policy)
     conversation[1] = user("hello again")
-    with pytest.raises(
-        DataError, match="the conversation before the last reply was changed; a token policy only appends"
-    ):
-        asyncio.run(policy.reply(conversation))
-    assert rows_of(policy) == before
+    reply = asyncio.run(policy.reply(conversation))
+    asyncio.run(policy.reply([*conversation, reply.message, user("and on")]))
+    before, after = policy.segments
+    assert (before.response_ids, before.mask, before.logprobs, before.turn_ends) == first
+    assert after.prompt_ids == chat.opening(conversation)
+    between = chat.continuation([user("and on")], [71])
+    assert after.response_ids == [71, *between, 72]
+    assert after.mask == [1, *[0] * len(between), 1]
+    assert [ids for ids, _ in server.asked[1:]] == [after.prompt_ids, [*after.prompt_ids, 71, *between]]
+
+
+def test_a_full_row_goes_on_with_the_newest_turns_in_the_next(chats):
+    chat = chats["chatml"]
+    between = len(chat.continuation([user("go on")], [70]))
+    # three turns of one token fill 3 + 2 * between; the fourth needs another row
+    budget = TokenBudget(1000, 3 + 2 * between, 100)
+    server = Scripted([[70], [71], [72], [73], [74]])
+    policy = TokenPolicy(server, chat, budget, History(keep_turns=1))
+    conversation, replies = converse(policy, ["go on"] * 5)
+    assert [len(segment.turn_ends) for segment in policy.segments] == [3, 2]
+    assert policy.segments[1].prompt_ids == chat.opening([*OPENING, *conversation[6:8]])
+    assert [message.content for message in conversation[6:8]] == [replies[2].message.content, "go on"]
+
+
+def test_a_history_that_is_rendered_anew_gives_a_segment_a_turn(chats):
+    chat = chats["chatml"]
+    policy = TokenPolicy(Scripted([[70], [71], [72]]), chat, ROOMY, History(rerender=True))
+    conversation, _ = converse(policy, ["go on"] * 3)
+    assert [segment.response_ids for segment in policy.segments] == [[70], [71], [72]]
+    assert [segment.prompt_ids for segment in policy.segments] == [
+        chat.opening(conversation[:end]) for end in (2, 4, 6)
+    ]
+
+
+def test_what_is_kept_must_fit_the_prompt(chats):
+    chat = chats["chatml"]
+    budget = TokenBudget(len(chat.opening(OPENING)), 10, 100)
+    policy = TokenPolicy(Scripted([[70], [71]]), chat, budget, History(keep_turns=1, rerender=True))
+    with pytest.raises(BudgetExhausted, match="what is kept of the conversation takes .* allowed are"):
+        asyncio.run(_talk_on(policy))
+    assert [segment.response_ids for segment in policy.segments] == [[70]]
+
+
+async def _talk_on(policy: TokenPolicy) -> None:
+    reply = await policy.reply(OPENING)
+    await policy.reply([*OPENING, reply.message, user("go on")])
+
+
+def test_keeping_fewer_turns_drops_whole_segments(chats):
+    policy = TokenPolicy(Scripted([[70], [71], [72]]), chats["chatml"], ROOMY, History(rerender=True))
+    converse(policy, ["go on"] * 3)
+    policy.keep_turns(2)
+    assert [segment.response_ids for segment in policy.segments] == [[70], [71]]
+
+
+def test_what_followed_the_last_reply_is_shown_where_there_is_room(chats):
+    chat = chats["chatml"]
+    policy = TokenPolicy(Scripted([[70]]), chat, ROOMY)
+    conversation, _ = converse(policy, ["the end"])
+    policy.observe_end(conversation)
+    seen = chat.continuation([user("the end")], [70])
+    assert rows_of(policy) == ([70, *seen], [1, *[0] * len(seen)], [-1.0, *[0.0] * len(seen)], [0])
+    tight = TokenPolicy(Scripted([[70]]), chat, TokenBudget(1000, len(seen), 100))
+    conversation, _ = converse(tight, ["the end"])
+    tight.observe_end(conversation)
+    assert rows_of(tight) == ([70], [1], [-1.0], [0])
+
+
+def test_a_history_of_no_turn_is_refused():
+    with pytest.raises(ConfigurationError, match="keep_turns must be at least 1, or null; given: 0"):
+        History(keep_turns=0)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +311,7 @@ def test_a_reply_that_failed_leaves_no_trace_and_can_be_asked_for_again(chats, t
     asyncio.run(policy.reply(conversation))
     undisturbed = TokenPolicy(Scripted(script), chat, ROOMY)
     converse(undisturbed, ["go on"] * (turn + 1))
-    assert (policy.prompt_ids, policy.response_ids) == (undisturbed.prompt_ids, undisturbed.response_ids)
+    assert [segment.ids for segment in policy.segments] == [segment.ids for segment in undisturbed.segments]
 
 
 def test_turn_ends_are_the_running_sums_of_all_lengths(chats):
@@ -246,4 +319,4 @@ def test_turn_ends_are_the_running_sums_of_all_lengths(chats):
     policy = TokenPolicy(Scripted([[70], [71, 72], [73]]), chat, ROOMY)
     converse(policy, ["go on"] * 3)
     gap = len(chat.continuation([user("go on")], [70]))
-    assert policy.turn_ends == [total - 1 for total in accumulate([1, gap + 2, gap + 1])]
+    assert policy.segments[0].turn_ends == [total - 1 for total in accumulate([1, gap + 2, gap + 1])]

@@ -33,8 +33,10 @@ def _register_all() -> list[str]:
 
         done.append(f"engines {'/'.join(fsdp_cpu.BACKENDS)} on cpu")
     from verl_ext import trainer
+    from verl_ext.advantages import registry
 
-    return [*done, f"trainers {'/'.join(trainer.NAMES)}"]
+    registry.register()
+    return [*done, f"trainers {'/'.join(trainer.NAMES)}", f"estimators {'/'.join(registry.ESTIMATORS)}"]
 
 
 def _replica() -> type:

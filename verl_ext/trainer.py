@@ -9,13 +9,11 @@ set up at all, the run stops with a report.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, open_dict
@@ -25,9 +23,13 @@ from verl.trainer.ppo.v1 import PPOTrainerColocateAsync, PPOTrainerSync, registe
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.failure_policy import Action, FailureBudget
 from verl_ext import failures
+from verl_ext.advantages.rows import known
 from verl_ext.agent_loop.settings import Settings
+from verl_ext.episode_metrics import episode_metrics, failure_metrics
 from verl_ext.ray_pool import POOL, RayPool
+from verl_ext.step_rows import extra_fields, known_rows, real_keys, sessions_of
 from verl_ext.survivors import Survivors
+from verl_ext.updates import fixed_updates, rows_multiple, updates_of_actor, updates_of_critic
 
 NAMES = {"agentgym": "sync", "agentgym_async": "colocate_async"}
 """Our trainer -> the mode of verl that it is."""
@@ -50,6 +52,7 @@ class _Episodes:
         super().__init__(config)
         stall_seconds = settings.limits.episode_seconds * (1 + settings.failures.retries) + _STALL_MARGIN_SECONDS
         self.replay_buffer = Survivors(self.replay_buffer, _POLL_SECONDS, stall_seconds)
+        self._bootstrapped = frozenset({"truncated", "max_turns", "token_budget", "episode_deadline"})
         self._failures = failures.start()
         self._failure_budget = FailureBudget(settings.failures)
         self._failure_file = Path(config.trainer.default_local_dir) / "failures.jsonl"
@@ -100,7 +103,8 @@ class _Episodes:
         self._failure_budget.spend(lost, survivors + len(lost))
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
-        batch = super()._compute_advantage(batch, metrics)
+        with known(known_rows(batch, self.use_critic, self._bootstrapped)):
+            batch = super()._compute_advantage(batch, metrics)
         lonely = _keys_of_singletons(batch.keys, batch.tags)
         if lonely:
             advantages = tq.kv_batch_get(keys=lonely, partition_id=batch.partition_id, select_fields=["advantages"])
@@ -109,11 +113,26 @@ class _Episodes:
         metrics["episode/groups_of_one"] = len(lonely)
         return batch
 
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        counts = [updates_of_actor(self.config)]
+        if self.use_critic:
+            counts.append(updates_of_critic(self.config))
+        return rows_multiple(dp_size, *counts)
+
+    def _update_actor(self, batch: Any, metrics: dict) -> Any:
+        updates = updates_of_actor(self.config)
+        with fixed_updates(self.actor_rollout_wg, "update_actor", updates, sessions_of(batch)):
+            return super()._update_actor(batch, metrics)
+
+    def _update_critic(self, batch: Any, metrics: dict) -> Any:
+        updates = updates_of_critic(self.config)
+        with fixed_updates(self.critic_wg, "train_mini_batch", updates, sessions_of(batch)):
+            return super()._update_critic(batch, metrics)
+
     def _compute_metrics(self, batch: Any, metrics: dict, *args: Any, **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, *args, **kwargs)
-        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-        rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        metrics.update(episode_metrics([fields["episode"] for fields in rows.pop("extra_fields").tolist()]))
+        facts = [fields["episode"] for fields in extra_fields(batch, real_keys(batch))]
+        metrics.update(episode_metrics([fact for fact in facts if fact]))
 
 
 @register_trainer("agentgym")
@@ -124,45 +143,6 @@ class EpisodeTrainer(_Episodes, PPOTrainerSync):
 @register_trainer("agentgym_async")
 class AsyncEpisodeTrainer(_Episodes, PPOTrainerColocateAsync):
     """Long episodes go on over several steps, on newer and newer weights."""
-
-
-def episode_metrics(episodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Per environment: success, turns, invalid actions, stop reasons, reward parts and seconds, as verl metrics."""
-    metrics: dict[str, float] = {}
-    for name in sorted({episode["environment"] for episode in episodes}):
-        own = [episode for episode in episodes if episode["environment"] == name]
-        turns = sum(episode["turns"] for episode in own)
-        judged = [episode["success"] for episode in own if episode["success"] is not None]
-        prefix = f"episode/{name}"
-        metrics[f"{prefix}/count"] = len(own)
-        if judged:
-            metrics[f"{prefix}/success"] = float(np.mean(judged))
-        metrics[f"{prefix}/turns/mean"] = turns / len(own)
-        metrics[f"{prefix}/turns/max"] = max(episode["turns"] for episode in own)
-        metrics[f"{prefix}/invalid_share"] = sum(episode["invalid_turns"] for episode in own) / turns
-        metrics[f"{prefix}/cut_share"] = sum(episode["cut_replies"] for episode in own) / turns
-        metrics[f"{prefix}/policy_seconds_per_turn"] = sum(episode["policy_seconds"] for episode in own) / turns
-        metrics[f"{prefix}/environment_seconds_per_turn"] = (
-            sum(episode["environment_seconds"] for episode in own) / turns
-        )
-        turn_seconds = [seconds for episode in own for seconds in episode["turn_seconds"]]
-        for percentile in (50, 90, 99):
-            metrics[f"{prefix}/turn_seconds/p{percentile}"] = float(np.percentile(turn_seconds, percentile))
-        # Neither generating nor in a step: reset, closing, and waiting for this process.
-        idle = sum(episode["wall_seconds"] - sum(episode["turn_seconds"]) for episode in own)
-        metrics[f"{prefix}/idle_share"] = idle / sum(episode["wall_seconds"] for episode in own)
-        for reason, count in Counter(episode["stop"] for episode in own).items():
-            metrics[f"{prefix}/stop/{reason}"] = count / len(own)
-        for part in own[0]["reward_parts"]:
-            metrics[f"{prefix}/reward/{part}"] = float(np.mean([episode["reward_parts"][part] for episode in own]))
-    return metrics
-
-
-def failure_metrics(tries: Sequence[failures.SessionFailure]) -> dict[str, float]:
-    """How many sessions were lost to which cause, and how many tries were played again."""
-    lost = Counter(failure.episode.cause for failure in tries if failure.action is not Action.RETRY)
-    metrics: dict[str, float] = {"episode/failed": lost.total(), "episode/retried": len(tries) - lost.total()}
-    return metrics | {f"episode/failed/{cause}": count for cause, count in lost.items()}
 
 
 def _store(tries: Sequence[failures.SessionFailure], file: Path, step: int) -> None:

@@ -15,26 +15,26 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
-from verl.workers.rollout.replica import TokenOutput
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, register
+from verl.trainer.ppo.utils import need_critic
 
 from agentgym_rl.environment import Opening
 from agentgym_rl.environments.chaos import chaotic
 from agentgym_rl.episode import play
 from agentgym_rl.errors import AgentGymError, ConfigurationError, DataError
 from agentgym_rl.failure_policy import Action, FailedEpisode
-from agentgym_rl.policy import SampledTokens
 from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.rewards import weighted_sum
 from agentgym_rl.task import Task
-from agentgym_rl.trajectory import Trajectory
+from agentgym_rl.trajectory import StopReason, Trajectory
 from verl_ext import failures
 from verl_ext.agent_loop.chat_tokens import ChatTokens
+from verl_ext.agent_loop.session_server import SessionServer
 from verl_ext.agent_loop.settings import Settings
 from verl_ext.agent_loop.token_policy import TokenBudget, TokenPolicy
+from verl_ext.agent_loop.training_rows import empty_row, rows_of_session
 from verl_ext.agent_loop.turn_rewards import TurnRewardOutput
 from verl_ext.ray_pool import POOL, RayPool
-from verl_ext.survivors import EXCLUDED
 
 _REMEMBERED_GROUPS = 4096
 _first_observations: OrderedDict[str, str] = OrderedDict()
@@ -60,8 +60,9 @@ class EnvironmentAgentLoop(AgentLoopBase):
         self._token_budget = TokenBudget(
             self.rollout_config.prompt_length, self.rollout_config.response_length, self._settings.turn_tokens
         )
+        self._has_critic = need_critic(self.config)
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[TurnRewardOutput]:
         """Play the row's task.
 
         Raises:
@@ -82,23 +83,34 @@ class EnvironmentAgentLoop(AgentLoopBase):
             failures.report(failures.SessionFailure(failed, Action.STOP, fatal=True))
             raise
 
-    async def _session(self, task: Task, sampling_params: dict[str, Any], row: dict[str, Any]) -> AgentLoopOutput:
+    async def _session(
+        self, task: Task, sampling_params: dict[str, Any], row: dict[str, Any]
+    ) -> list[TurnRewardOutput]:
         """Play until an episode can be used, or the failure policy gives the session up."""
         group = str(row.get("uid") or uuid4())
         for tries in itertools.count(1):
-            server = _Server(self.server_manager, sampling_params, self._chat.stop_ids)
-            policy = TokenPolicy(server.generate, self._chat, self._token_budget)
+            server = SessionServer(self.server_manager, sampling_params, self._chat.stop_ids)
+            policy = TokenPolicy(server.generate, self._chat, self._token_budget, self._settings.history)
             nonce = f"{row.get('global_steps', 0)}-{row.get('session_id', 0)}-{tries}"
             begin = time.monotonic()
             trajectory = await self._play(task, policy, group, nonce)
             failed = failed_episode(trajectory)
             if failed is None:
                 policy.keep_turns(len(trajectory.turns))
-                return self._row(trajectory, policy, server, time.monotonic() - begin)
+                if self._has_critic and trajectory.stop is not StopReason.TERMINATED:
+                    policy.observe_end(trajectory.messages)
+                reward = weighted_sum(self._settings.rewards)(trajectory)
+                return rows_of_session(trajectory, policy.segments, reward, server, time.monotonic() - begin)
             action = self._settings.failures.action(failed.cause, tries)
             counted = failures.report(failures.SessionFailure(failed, action))
             if action is Action.EXCLUDE and counted:
-                return self._empty_row(row)
+                return [
+                    empty_row(
+                        self.tokenizer.eos_token_id,
+                        row.get("global_steps", 0),
+                        self.rollout_config.calculate_log_probs,
+                    )
+                ]
             if action is not Action.RETRY:
                 raise SessionFailed(f"task {task.id!r}: {failed.cause}: {failed.message}")
         raise AssertionError("unreachable")
@@ -114,75 +126,6 @@ class EnvironmentAgentLoop(AgentLoopBase):
             if trajectory.failed:
                 leased.spoil()  # an answer that only play() can tell to be wrong, such as a reward of NaN
             return trajectory
-
-    def _empty_row(self, row: dict[str, Any]) -> AgentLoopOutput:
-        """Stands for a session that was left out; no token of it is trained. verl refuses rows without a token."""
-        nothing = [self.tokenizer.eos_token_id]
-        version = row.get("global_steps", 0)
-        return TurnRewardOutput(
-            prompt_ids=nothing,
-            response_ids=nothing,
-            response_mask=[0],
-            response_logprobs=[0.0] if self.rollout_config.calculate_log_probs else None,
-            reward_score=0.0,
-            rewards_T=[],
-            turn_ends_T=[],
-            num_turns=0,
-            metrics=AgentLoopMetrics(),
-            extra_fields={
-                "min_global_steps": version,
-                "max_global_steps": version,
-                "reward_extra_info": {},
-                EXCLUDED: True,
-            },
-        )
-
-    def _row(
-        self, trajectory: Trajectory, policy: TokenPolicy, server: _Server, wall_seconds: float
-    ) -> AgentLoopOutput:
-        reward = weighted_sum(self._settings.rewards)(trajectory)
-        return TurnRewardOutput(
-            prompt_ids=policy.prompt_ids,
-            response_ids=policy.response_ids,
-            response_mask=policy.response_mask,
-            response_logprobs=policy.response_logprobs if server.gives_logprobs else None,
-            reward_score=reward.total,
-            rewards_T=list(reward.per_turn_T),
-            turn_ends_T=policy.turn_ends,
-            num_turns=len(trajectory.messages),
-            metrics=AgentLoopMetrics(
-                generate_sequences=sum(turn.policy_seconds for turn in trajectory.turns),
-                tool_calls=sum(turn.environment_seconds for turn in trajectory.turns),
-            ),
-            extra_fields={
-                **server.weight_versions,
-                "reward_extra_info": {"acc": float(bool(trajectory.success)), "turns": len(trajectory.turns)},
-                "episode": episode_facts(trajectory, reward.parts, wall_seconds),
-            },
-        )
-
-
-class _Server:
-    """verl's client for one session: sampling parameters, sticky request id, weight versions seen."""
-
-    def __init__(self, client: Any, sampling_params: dict[str, Any], stop_ids: frozenset[int]):
-        self._client = client
-        self._sampling = {**sampling_params, "stop_token_ids": sorted(stop_ids)}
-        self._session = uuid4().hex
-        self.gives_logprobs = True
-        self.weight_versions: dict[str, int | None] = {}
-
-    async def generate(self, ids: list[int], max_tokens: int) -> SampledTokens:
-        # A new dictionary each time: servers pop keys from it.
-        output: TokenOutput = await self._client.generate(
-            request_id=self._session, prompt_ids=ids, sampling_params={**self._sampling, "max_tokens": max_tokens}
-        )
-        seen = output.extra_fields
-        self.weight_versions.setdefault("min_global_steps", seen.get("min_global_steps"))
-        self.weight_versions["max_global_steps"] = seen.get("max_global_steps")
-        if output.log_probs is None:
-            self.gives_logprobs = False
-        return SampledTokens(tuple(output.token_ids), tuple(output.log_probs or [0.0] * len(output.token_ids)))
 
 
 def worker_pool(settings: Settings) -> EnvironmentPool | RayPool:
@@ -225,24 +168,6 @@ def require_same_start(group: str, task: Task, start: Opening) -> None:
             f"the sessions of one group did not start alike: task {task.id!r} of environment {task.environment!r} gave "
             f"the first observations {known} and {start.fingerprint}; its reset must depend on the task's seed alone"
         )
-
-
-def episode_facts(trajectory: Trajectory, reward_parts: Any, wall_seconds: float) -> dict[str, Any]:
-    """What the trainer's metrics need of a trajectory; small, since it travels with the row."""
-    turns = trajectory.turns
-    return {
-        "environment": trajectory.task.environment,
-        "success": trajectory.success,
-        "stop": trajectory.stop.value,
-        "turns": len(turns),
-        "invalid_turns": sum(not turn.valid for turn in turns),
-        "cut_replies": sum(not turn.reply.complete for turn in turns),
-        "policy_seconds": sum(turn.policy_seconds for turn in turns),
-        "environment_seconds": sum(turn.environment_seconds for turn in turns),
-        "turn_seconds": [turn.policy_seconds + turn.environment_seconds for turn in turns],
-        "wall_seconds": wall_seconds,
-        "reward_parts": dict(reward_parts),
-    }
 
 
 def failed_episode(trajectory: Trajectory) -> FailedEpisode | None:

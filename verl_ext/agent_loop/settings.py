@@ -17,6 +17,7 @@ from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError, require_allowed_keys
 from agentgym_rl.failure_policy import FailurePolicy
 from agentgym_rl.rewards import weighted_sum
+from verl_ext.agent_loop.history import History
 from verl_ext.ray_pool_placement import Placement
 
 
@@ -30,6 +31,8 @@ class Settings:
     """Turns and deadlines of an episode."""
     turn_tokens: int = 1024
     """Most tokens of one reply."""
+    history: History = field(default_factory=History)
+    """How much of its own past the policy is shown."""
     failures: FailurePolicy = field(default_factory=FailurePolicy)
     """What is done about failed episodes, and how many a run may lose."""
     chaos: Faults = field(default_factory=Faults)
@@ -64,7 +67,7 @@ class Settings:
         section: dict[str, Any] = OmegaConf.to_container(config.get("agentgym") or OmegaConf.create(), resolve=True)
         require_allowed_keys(section, [f.name for f in fields(cls)], "the section agentgym")
         try:
-            for name, kind in {"limits": Limits, "failures": FailurePolicy}.items():
+            for name, kind in {"limits": Limits, "history": History, "failures": FailurePolicy}.items():
                 section[name] = _made(kind, section.get(name) or {}, f"agentgym.{name}")
             section["pool"] = {
                 kind: _made(Placement, given or {}, f"agentgym.pool.{kind}")

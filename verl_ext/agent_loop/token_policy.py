@@ -1,8 +1,7 @@
 """The policy that training plays with: it talks tokens to a server and keeps every sampled id as it was sampled.
 
-Invariant: `prompt_ids + response_ids` is what the model saw and said, and `response_mask` is 1 exactly on the ids that
-it sampled. Every turn is one run of ones. Observations are appended when the next reply is asked for, so a response
-never ends with tokens that no reply followed.
+Every turn is one run of ones in a segment's mask. Observations are appended when the next reply is asked for, so a
+response never ends with tokens that no reply followed, unless `observe_end` is told to show what followed the last.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from agentgym_rl.errors import BudgetExhausted, DataError, PolicyFailed
 from agentgym_rl.messages import Message, assistant
 from agentgym_rl.policy import Reply, SampledTokens
 from verl_ext.agent_loop.chat_tokens import ChatTokens
+from verl_ext.agent_loop.history import History
+from verl_ext.agent_loop.segment import Segment
 
 Generate = Callable[[list[int], int], Awaitable[SampledTokens]]
 """(ids so far, most new ids) -> what was sampled."""
@@ -21,10 +22,10 @@ Generate = Callable[[list[int], int], Awaitable[SampledTokens]]
 
 @dataclass(frozen=True)
 class TokenBudget:
-    """What one episode may take, in tokens."""
+    """What one training row may take, in tokens."""
 
     prompt: int
-    """System prompt and first observation."""
+    """System prompt and first observation, and the turns that stand before a later segment."""
     response: int
     """All replies and the observations between them."""
     turn: int
@@ -32,67 +33,96 @@ class TokenBudget:
 
 
 class TokenPolicy:
-    """One episode's policy. `response_*` are aligned rows of R tokens; `turn_ends` has the last index of each turn."""
+    """One episode's policy; `segments` is what it saw and said, in order, a turn or more in each."""
 
-    def __init__(self, generate: Generate, chat: ChatTokens, budget: TokenBudget):
+    def __init__(self, generate: Generate, chat: ChatTokens, budget: TokenBudget, history: History | None = None):
         self._generate = generate
         self._chat = chat
         self._budget = budget
+        self._history = history or History()
         self._said: list[Message] = []
-        self.prompt_ids: list[int] = []
-        self.response_ids: list[int] = []
-        self.response_mask: list[int] = []
-        self.response_logprobs: list[float] = []
-        self.turn_ends: list[int] = []
+        self.segments: list[Segment] = []
 
     async def reply(self, conversation: Sequence[Message]) -> Reply:
-        """Sample the next reply.
+        """Sample the next reply; a conversation that does not continue the last one starts a segment.
 
         Raises:
             BudgetExhausted: the next observation leaves no room for a token.
-            DataError: the opening is longer than the prompt budget, or the conversation was rewritten.
+            DataError: the first prompt is longer than its budget.
             PolicyFailed: the server sampled nothing.
         """
-        between = self._new_ids(conversation)
-        room = self._budget.response - len(self.response_ids) - len(between)
-        if room < 1:
-            turn = len(self.turn_ends)
-            raise BudgetExhausted(f"{self._budget.response} response tokens leave no room for turn {turn}")
-        context = self.prompt_ids + self.response_ids + between
-        sampled = await self._generate(context, min(self._budget.turn, room))
+        segment, between = self._place(conversation)
+        room = self._room(segment, between)
+        sampled = await self._generate(segment.ids + between, min(self._budget.turn, room))
         if not sampled.ids:
             raise PolicyFailed("the policy server returned no token")
-        self._append(between, [0.0] * len(between), sampled=0)
-        self._append(sampled.ids, sampled.logprobs, sampled=1)
-        self.turn_ends.append(len(self.response_ids) - 1)
+        if not self.segments or segment is not self.segments[-1]:
+            self.segments.append(segment)
+        segment.observe(between)
+        segment.sample(sampled.ids, sampled.logprobs)
         message = assistant(self._chat.reply_text(sampled.ids))
         self._said = [*conversation, message]
         return Reply(message, complete=sampled.ids[-1] in self._chat.stop_ids, tokens=sampled)
 
     def keep_turns(self, turns: int) -> None:
         """Forget replies that no step of the environment answered (the episode's deadline came in between)."""
-        del self.turn_ends[turns:]
-        end = self.turn_ends[-1] + 1 if self.turn_ends else 0
-        for row in (self.response_ids, self.response_mask, self.response_logprobs):
-            del row[end:]
+        for segment in list(self.segments):
+            segment.keep_turns(turns)
+            turns -= len(segment.turn_ends)
+        self.segments = [segment for segment in self.segments if segment.turn_ends]
 
-    def _new_ids(self, conversation: Sequence[Message]) -> list[int]:
-        """The ids between the last reply and the next; the opening goes to `prompt_ids`."""
-        if not self._said:
-            self.prompt_ids = self._chat.opening(conversation)
-            if len(self.prompt_ids) > self._budget.prompt:
-                raise DataError(
-                    f"the opening takes {len(self.prompt_ids)} tokens; allowed are {self._budget.prompt} "
-                    "(data.max_prompt_length)"
-                )
-            return []
+    def observe_end(self, conversation: Sequence[Message]) -> None:
+        """Append what followed the last reply, as the next prompt would have begun, if there is room: a critic can then
+        value the state in which the episode was cut off."""
+        segment, between = self.segments[-1], self._continuation(conversation)
+        if between and self._room_left(segment, between) >= 0:
+            segment.observe(between)
+
+    def _place(self, conversation: Sequence[Message]) -> tuple[Segment, list[int]]:
+        """The segment that the next reply belongs to, and the ids that come before it."""
+        if not self.segments:
+            return self._first(conversation), []
+        between = None if self._history.rerender else self._continuation(conversation)
+        if between is None:
+            return self._later(conversation), []
+        if self._room_left(self.segments[-1], between) < 1:
+            shown = self._history.shortened(conversation)
+            if shown is not None:
+                return self._later(shown), []
+        return self.segments[-1], between
+
+    def _first(self, conversation: Sequence[Message]) -> Segment:
+        ids = self._chat.opening(conversation)
+        if len(ids) > self._budget.prompt:
+            raise DataError(
+                f"the opening takes {len(ids)} tokens; allowed are {self._budget.prompt} (data.max_prompt_length)"
+            )
+        return Segment(ids)
+
+    def _later(self, shown: Sequence[Message]) -> Segment:
+        ids = self._chat.opening(shown)
+        if len(ids) > self._budget.prompt and (shorter := self._history.shortened(shown)):
+            ids = self._chat.opening(shorter)
+        if len(ids) > self._budget.prompt:
+            raise BudgetExhausted(
+                f"what is kept of the conversation takes {len(ids)} tokens; allowed are {self._budget.prompt} "
+                "(data.max_prompt_length)"
+            )
+        return Segment(ids)
+
+    def _continuation(self, conversation: Sequence[Message]) -> list[int] | None:
+        """The ids between the last reply and the next; None: the conversation was rewritten."""
         known = len(self._said)
         if list(conversation[:known]) != self._said:
-            raise DataError("the conversation before the last reply was changed; a token policy only appends")
-        last_turn = self.response_ids[self.turn_ends[-1] :]
-        return self._chat.continuation(conversation[known:], last_turn)
+            return None
+        return self._chat.continuation(conversation[known:], self.segments[-1].last_turn)
 
-    def _append(self, ids: Sequence[int], logprobs: Sequence[float], sampled: int) -> None:
-        self.response_ids.extend(ids)
-        self.response_mask.extend([sampled] * len(ids))
-        self.response_logprobs.extend(logprobs)
+    def _room(self, segment: Segment, between: Sequence[int]) -> int:
+        room = self._room_left(segment, between)
+        if room < 1:
+            turn = sum(len(earlier.turn_ends) for earlier in self.segments)
+            raise BudgetExhausted(f"{self._budget.response} response tokens leave no room for turn {turn}")
+        return room
+
+    def _room_left(self, segment: Segment, between: Sequence[int]) -> int:
+        return self._budget.response - len(segment.response_ids) - len(between)
