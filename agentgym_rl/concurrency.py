@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from statistics import median
 from typing import NamedTuple
 
@@ -33,6 +34,28 @@ from agentgym_rl.slots import Slots
 
 FALL, RISE = 0.5, 0.02
 """Weight of a round's latency in the reference: of a lower one, and of a late one."""
+ADAPTIVE = "adaptive"
+
+
+def reply_limit(concurrent_replies: int | str | None) -> AdaptiveLimit | nullcontext[None]:
+    """The limit that one dial asks for; enter it with `async with` around each call, any number of times.
+
+    Args:
+        concurrent_replies: calls at a time, at least 1; "adaptive": as many as the server takes; None: any number.
+
+    Raises:
+        ConfigurationError: anything else.
+    """
+    if concurrent_replies is None:
+        return nullcontext()
+    if concurrent_replies == ADAPTIVE:
+        return AdaptiveLimit()
+    fixed = concurrent_replies
+    if not isinstance(fixed, int) or isinstance(fixed, bool) or fixed < 1:
+        raise ConfigurationError(
+            f"concurrent_replies must be a whole number above 0, {ADAPTIVE!r}, or null for no limit; given: {fixed!r}"
+        )
+    return AdaptiveLimit(start=fixed, lowest=fixed, highest=fixed)  # bounds that leave it nowhere to go
 
 
 class AdaptiveLimit:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 
 from agentgym_rl.errors import AgentGymError, ConfigurationError, Manner, did_you_mean
+from agentgym_rl.truncation import Truncations
 
 
 class Action(Enum):
@@ -24,8 +25,12 @@ class Action(Enum):
 
 
 _BOUNDARIES = ("environment", "tool", "judge", "policy")
-CAUSES = [*(f"{boundary}_{manner.value}" for boundary in _BOUNDARIES for manner in Manner), "nothing_sampled"]
-"""Every cause that an action can be given for."""
+CAUSES = [
+    *(f"{boundary}_{manner.value}" for boundary in _BOUNDARIES for manner in Manner),
+    "nothing_sampled",
+    *(limit.name for limit in fields(Truncations)),
+]
+"""Every cause that an action can be given for. A limit is one where trajectories that it cut off are excluded."""
 
 DEFAULT_ACTIONS = {cause: Action.RETRY if cause.endswith("crashed") else Action.EXCLUDE for cause in CAUSES}
 """A crash is worth another try: it says more about the machine than about the task."""

@@ -1,4 +1,4 @@
-"""Run a verl command and show what matters of it: a progress bar, and a line for each step.
+"""Run a verl command and show what matters of it: a live view in a terminal, a line for each step elsewhere.
 
 verl prints some hundred lines a step. They go to a log file; what is shown comes from the JSON Lines that its `file`
 logger writes. Each run gets a metrics file of its own, since that logger empties the file it is given: a resumed
@@ -11,28 +11,16 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from agentgym_rl.errors import ConfigurationError, DataError
+from agentgym_rl.viewer.live import shown
 
 POLL_SECONDS = 0.5
 LOG_TAIL_LINES = 30
-_SHOWN = (
-    # (end of the metric's name, label, format)
-    ("train/loss", "loss", ".3f"),
-    ("val/loss", "validation loss", ".3f"),
-    ("/acc/mean@1", "validation success", ".1%"),
-    ("/success", "success", ".1%"),
-    ("critic/score/mean", "reward", ".3f"),
-    ("/turns/mean", "turns", ".1f"),
-    ("episode/failed", "failed", ".0f"),
-    ("timing_s/step", "seconds", ".1f"),
-)
 
 
 def follow(command: Sequence[str], metrics_folder: Path, log: Path, total_steps: int, console: Console) -> None:
@@ -49,19 +37,17 @@ def follow(command: Sequence[str], metrics_folder: Path, log: Path, total_steps:
     """
     metrics_folder.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
+    earlier = _merged(metrics_folder)
     metrics = metrics_folder / f"{len(list(metrics_folder.glob('*.jsonl'))):03}.jsonl"
     environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(metrics.absolute())}
-    columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn())
-    with log.open("a") as output, Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=total_steps)
+    with log.open("a") as output, shown(console, total_steps, earlier) as show:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
         reader = _Reader(metrics)
         try:
             while True:
                 ended = process.poll() is not None
                 for step, values in reader.new_rows():
-                    progress.update(bar, completed=step)
-                    console.print(_line(step, values), highlight=False)
+                    show(step, values)
                 if ended:
                     break
                 time.sleep(POLL_SECONDS)
@@ -80,11 +66,14 @@ def read_metrics(metrics_folder: Path) -> dict[int, dict[str, float]]:
     Raises:
         DataError: there is no metrics file.
     """
-    files = sorted(metrics_folder.glob("*.jsonl"))
-    if not files:
+    if not any(metrics_folder.glob("*.jsonl")):
         raise DataError(f"{metrics_folder} holds no metrics; a run that `follow` started writes them there")
+    return _merged(metrics_folder)
+
+
+def _merged(metrics_folder: Path) -> dict[int, dict[str, float]]:
     steps: dict[int, dict[str, float]] = {}
-    for file in files:
+    for file in sorted(metrics_folder.glob("*.jsonl")):
         run: dict[int, dict[str, float]] = {}
         for step, values in _Reader(file).new_rows():
             run.setdefault(step, {}).update(values)
@@ -109,12 +98,3 @@ class _Reader:
         self._position += len(complete.encode())
         rows = [json.loads(line) for line in complete.splitlines()]
         return [(row["step"], row["data"]) for row in rows]
-
-
-def _line(step: int, values: Mapping[str, Any]) -> str:
-    parts = [f"step {step:>4}"]
-    for ending, label, form in _SHOWN:
-        for name in values:
-            if name.endswith(ending):
-                parts.append(f"{label} {values[name]:{form}}")
-    return "  ".join(parts)

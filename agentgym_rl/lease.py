@@ -18,10 +18,16 @@ from agentgym_rl.task import Task
 
 
 class LeasedEnvironment(Environment):
-    """What a holder gets to see of an instance."""
+    """What a holder gets to see of an instance.
 
-    def __init__(self, environment: Environment):
+    Args:
+        environment: the instance.
+        count_call: is told 1 when a call begins, and -1 when its caller goes on.
+    """
+
+    def __init__(self, environment: Environment, count_call: Callable[[int], None]):
         self._environment = environment
+        self._count_call = count_call
         self._calls: dict[asyncio.Task[None], asyncio.Future[Any]] = {}
         self._sound = True
         self._aborted: set[asyncio.Task[None]] = set()
@@ -98,12 +104,15 @@ class LeasedEnvironment(Environment):
         running = asyncio.ensure_future(_deliver(answer, method, *arguments))
         self._calls[running] = answer
         running.add_done_callback(self._calls.pop)
+        self._count_call(1)
         try:
             return await answer
         except BaseException:
             self._sound = False
             self._abort(running)
             raise
+        finally:
+            self._count_call(-1)
 
     def _abort(self, running: asyncio.Task[None]) -> None:
         """Cancel a call once: a second time would interrupt the killing of its worker."""

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Generic, Protocol, TypeVar
 
 from agentgym_rl.errors import ConfigurationError
-from agentgym_rl.together import cancel
-from agentgym_rl.trajectory import Trajectory
+from agentgym_rl.together import all_or_cancel, cancel
 
-Start = Callable[[], Awaitable[Trajectory]]
+
+class Played(Protocol):
+    """An episode that has ended, such as a trajectory."""
+
+    @property
+    def failed(self) -> bool:
+        """It can't be kept."""
+
+
+T = TypeVar("T", bound=Played)
+Start = Callable[[], Awaitable[T]]
 """Starts one episode."""
 
 
@@ -42,20 +52,21 @@ class Fate(Enum):
     KEPT = "kept"
     FAILED = "failed"
     SPARE = "spare"  # finished, and was not needed
-    CANCELLED = "cancelled"  # was under way when enough others were there
+    CANCELLED = "cancelled"  # was under way, or not yet begun, when it was sure not to be needed
 
 
-class Outcome(NamedTuple):
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
     """One start, accounted for."""
 
     fate: Fate
-    trajectory: Trajectory | None
+    episode: T | None
     """None: cancelled."""
 
 
 async def oversample(
-    starts: Sequence[Start], keep: int | None = None, choice: Choice = Choice.DRAWN_SPARES, seed: int = 0
-) -> tuple[Outcome, ...]:
+    starts: Sequence[Start[T]], keep: int | None = None, choice: Choice = Choice.DRAWN_SPARES, seed: int = 0
+) -> tuple[Outcome[T], ...]:
     """Start all, keep some, cancel what is not needed any more.
 
     Args:
@@ -71,13 +82,8 @@ async def oversample(
     Raises:
         ConfigurationError: `keep` can't work. And whatever a start raises; the others are then cancelled.
     """
-    keep = len(starts) if keep is None else keep
-    if not 1 <= keep <= len(starts):
-        raise ConfigurationError(f"keep must be from 1 to the number of starts, {len(starts)}; given: {keep}")
-    finished: dict[int, Trajectory] = {}
-    order = finished if choice is Choice.FIRST_FINISHED else drawn_order(len(starts), seed)
-    kept = await _kept(starts, keep, order, finished)
-    return tuple(_outcome(number, kept, finished) for number in range(len(starts)))
+    gathering: Gathering[T] = Gathering(len(starts), len(starts) if keep is None else keep, choice, seed)
+    return tuple(await all_or_cancel(gathering.settle(number, start) for number, start in enumerate(starts)))
 
 
 def drawn_order(count: int, seed: int) -> list[int]:
@@ -85,43 +91,84 @@ def drawn_order(count: int, seed: int) -> list[int]:
     return random.Random(seed).sample(range(count), count)
 
 
-async def _kept(
-    starts: Sequence[Start], keep: int, order: Collection[int], finished: dict[int, Trajectory]
-) -> list[int]:
-    """Run the starts until it is decided which are kept; `finished` is filled in the order in which they finish."""
+class Gathering(Generic[T]):
+    """The starts that compete for `keep` places; each comes on its own, and is told its fate once that is certain.
 
-    async def run(number: int) -> None:
-        finished[number] = await starts[number]()
+    Args:
+        count: of the starts. All must come: whoever might have to step back for one that is missing waits for it.
+        keep: how many are wanted.
+        choice, seed: see `oversample`.
 
-    running = {asyncio.ensure_future(run(number)) for number in range(len(starts))}
-    pending = running
-    try:
-        while (kept := _decided(order, finished, keep, len(starts))) is None:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        return kept
-    finally:
-        await cancel(running)
+    Raises:
+        ConfigurationError: not 1 <= keep <= count.
+    """
 
+    def __init__(self, count: int, keep: int, choice: Choice, seed: int):
+        if not 1 <= keep <= count:
+            raise ConfigurationError(f"keep must be from 1 to the number of starts, {count}; given: {keep}")
+        self._keep = keep
+        self._drawn = drawn_order(count, seed) if choice is Choice.DRAWN_SPARES else None
+        self._lost: dict[int, bool] = {}
+        """Number -> whether it can't be kept, as it failed or was cancelled; in the order in which they ended."""
+        self._playing: dict[int, asyncio.Task[T]] = {}
+        """Those that were not cancelled: a second time would break off how they clean up."""
+        self._told: dict[int, asyncio.Future[Fate]] = {}
 
-def _decided(order: Collection[int], finished: dict[int, Trajectory], keep: int, count: int) -> list[int] | None:
-    """The first `keep` in `order` that did not fail; None while one that comes before is under way."""
-    kept: list[int] = []
-    for number in order:
-        if number not in finished:
-            return None
-        if not finished[number].failed:
-            kept.append(number)
-        if len(kept) == keep:
-            return kept
-    return kept if len(finished) == count else None
+    async def settle(self, number: int, start: Start[T]) -> Outcome[T]:
+        """Play one start, unless it is needless by now, and wait until it is certain what becomes of it.
 
+        Raises:
+            Whatever the start raises. It then counts as failed, and so does one that is cancelled from outside; if it
+                had ended well by then, it may be too late to replace it.
+        """
+        if self._fate(number) is Fate.CANCELLED:
+            return self._cancelled(number)
+        told = self._told[number] = asyncio.get_running_loop().create_future()
+        playing = self._playing[number] = asyncio.ensure_future(_play(start))
+        try:
+            await asyncio.wait({playing})
+            if playing.cancelled() and number not in self._playing:
+                return self._cancelled(number)
+            episode = playing.result()
+            self._end(number, episode.failed)
+            return Outcome(await told, episode)
+        except BaseException:
+            self._end(number, lost=True)
+            raise
+        finally:
+            await cancel([playing])
 
-def _outcome(number: int, kept: Collection[int], finished: dict[int, Trajectory]) -> Outcome:
-    trajectory = finished.get(number)
-    if trajectory is None:
+    def _cancelled(self, number: int) -> Outcome[T]:
+        self._end(number, lost=True)  # nobody waits for it any more
         return Outcome(Fate.CANCELLED, None)
-    if number in kept:
-        return Outcome(Fate.KEPT, trajectory)
-    return Outcome(Fate.FAILED if trajectory.failed else Fate.SPARE, trajectory)
+
+    def _end(self, number: int, lost: bool) -> None:
+        """Note how a start ended, and tell everybody whose fate that makes certain."""
+        self._lost[number] = lost
+        for other, told in self._told.items():
+            fate = self._fate(other)
+            if fate is Fate.CANCELLED and other in self._playing:
+                self._playing.pop(other).cancel()  # it answers for itself: it may have finished this very moment
+            elif fate not in (None, Fate.CANCELLED) and not told.done():
+                told.set_result(fate)
+
+    def _fate(self, number: int) -> Fate | None:
+        """What is certain about a start; None: it depends on one that comes before it and is under way."""
+        if self._lost.get(number):
+            return Fate.FAILED
+        ended = number in self._lost
+        before = [self._lost.get(other) for other in self._before(number)]
+        if before.count(False) >= self._keep:
+            return Fate.SPARE if ended else Fate.CANCELLED
+        if ended and len(before) - before.count(True) < self._keep:
+            return Fate.KEPT
+        return None
+
+    def _before(self, number: int) -> list[int]:
+        """The starts that are kept rather than this one."""
+        order = list(self._lost) if self._drawn is None else self._drawn
+        return order[: order.index(number)] if number in order else order
+
+
+async def _play(start: Start[T]) -> T:
+    return await start()

@@ -21,7 +21,8 @@ from agentgym_rl.environments.registry import Isolation
 from agentgym_rl.environments.worker_limits import WorkerLimits
 from agentgym_rl.errors import ConfigurationError, Manner, did_you_mean
 from agentgym_rl.lease import LeasedEnvironment
-from agentgym_rl.pool_kind import Instance, Kind, KindStats, Loan, closed_pool
+from agentgym_rl.pool_kind import Instance, Kind, Loan, closed_pool
+from agentgym_rl.pool_statistics import PoolPeriod, PoolStatistics
 
 SWEEP_SECONDS = 0.25
 """Pause between two looks at the worker processes; longer where a look takes more than a twentieth of it."""
@@ -100,9 +101,13 @@ class EnvironmentPool:
         finally:
             self._take_back(kind, loan)
 
-    def stats(self) -> dict[str, KindStats]:
+    def statistics(self) -> dict[str, PoolStatistics]:
         """Of each kind that was asked for."""
-        return {name: kind.stats() for name, kind in self._kinds.items()}
+        return {name: kind.statistics() for name, kind in self._kinds.items()}
+
+    def end_period(self) -> dict[str, PoolPeriod]:
+        """What happened to each kind since the last call, which only one reader may make."""
+        return {name: kind.end_period() for name, kind in self._kinds.items()}
 
     async def close(self, seconds: float = 10.0) -> None:
         """Refuse whoever waits, end every lease, close every instance; what is not closed in time is left behind."""

@@ -17,32 +17,8 @@ from agentgym_rl.environments.process import ProcessEnvironment
 from agentgym_rl.environments.registry import CLOSE_SECONDS
 from agentgym_rl.errors import AgentGymError, BoundaryError, ConfigurationError, EnvironmentFailed, Manner, boundary
 from agentgym_rl.lease import LeasedEnvironment
+from agentgym_rl.pool_statistics import Peak, PoolPeriod, PoolStatistics
 from agentgym_rl.slots import Slots
-
-
-@dataclass(frozen=True)
-class KindStats:
-    """One kind of environment: how things stand (leased to idle), and what has happened so far (the rest)."""
-
-    leased: int = 0
-    waiting: int = 0
-    """Requests without an instance, since every slot is taken."""
-    closing: int = 0
-    """Instances on their way out."""
-    idle: int = 0
-    """Instances kept for the next lease."""
-    created: int = 0
-    """Instances made."""
-    reused: int = 0
-    """Leases that got an idle instance."""
-    failed: int = 0
-    """Leases that spoiled their instance: a call failed or was cut off, the holder raised, or the pool ended it."""
-    killed: int = 0
-    """Instances that the pool ended: their lease ran out, their worker was over a limit, or the pool was closed."""
-    abandoned: int = 0
-    """Instances that were not closed by the deadline; a thread of theirs may be hanging."""
-    waited_seconds: float = 0.0
-    """Sum over all requests of the time until they had a slot."""
 
 
 @dataclass(eq=False)
@@ -90,11 +66,26 @@ class Kind:
         self._leases_per_instance = leases_per_instance
         self._counts: Counter[str] = Counter()
         self._waited_seconds = 0.0
+        self._running = 0
+        self._killed_before = 0
+        self._leased_peak = Peak()
+        self._running_peak = Peak()
         self._closed = False
 
-    def stats(self) -> KindStats:
-        places = (len(self.loans), self._slots.waiting, len(self.endings), len(self.idle))
-        return KindStats(*places, waited_seconds=self._waited_seconds, **self._counts)
+    def statistics(self) -> PoolStatistics:
+        places = (len(self.loans), self._slots.waiting, len(self.endings), len(self.idle), self._running)
+        return PoolStatistics(*places, waited_seconds=self._waited_seconds, **self._counts)
+
+    def end_period(self) -> PoolPeriod:
+        """What happened since the last call."""
+        killed_in_all = self._counts["killed"]
+        killed, self._killed_before = killed_in_all - self._killed_before, killed_in_all
+        return PoolPeriod(
+            self._running_peak.end_period(self._running),
+            self._leased_peak.end_period(len(self.loans)),
+            self._slots.end_period(),
+            killed,
+        )
 
     async def lend(self, seconds: float) -> Loan:
         """Wait for a slot, and fill it with the instance that came back last, or a new one."""
@@ -112,8 +103,9 @@ class Kind:
         instance.leases += 1
         late = f"the lease of environment {self.name!r} ended after {seconds:.3g} s"
         deadline = loop.call_later(seconds, lambda: self.kill(loan, late, Manner.TIMED_OUT))
-        loan: Loan = Loan(instance, LeasedEnvironment(instance.environment), deadline)
+        loan: Loan = Loan(instance, LeasedEnvironment(instance.environment, self._count_call), deadline)
         self.loans.add(loan)
+        self._leased_peak.note(len(self.loans))
         return loan
 
     def take_back(self, loan: Loan) -> Instance | None:
@@ -162,6 +154,10 @@ class Kind:
         environment = self._make()
         self._counts["created"] += 1
         return Instance(environment)
+
+    def _count_call(self, change: int) -> None:
+        self._running += change
+        self._running_peak.note(self._running)
 
     def _end_loan(self, loan: Loan, why: str, manner: Manner) -> set[asyncio.Task[None]]:
         self.loans.remove(loan)

@@ -11,6 +11,8 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 
+from agentgym_rl.pool_statistics import Peak
+
 
 class Slots:
     """A semaphore with a limit that can be set."""
@@ -19,6 +21,7 @@ class Slots:
         self._limit = limit
         self._held = 0
         self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._waiting_peak = Peak()
 
     @property
     def held(self) -> int:
@@ -45,6 +48,7 @@ class Slots:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = None
+        self._waiting_peak.note(len(self._waiters))
         try:
             await waiter
         except asyncio.CancelledError:
@@ -52,6 +56,10 @@ class Slots:
             if not waiter.cancelled() and waiter.exception() is None:  # it was handed the slot a moment before
                 self.release()
             raise
+
+    def end_period(self) -> int:
+        """The most that waited at a time since the last call."""
+        return self._waiting_peak.end_period(len(self._waiters))
 
     def release(self) -> None:
         self._held -= 1

@@ -1,53 +1,16 @@
-"""An event loop whose clock jumps over every wait, and a walk that can be snapshot, with its faults.
-
-On that loop a hang ends at once by its deadline, and nothing depends on how busy the machine is.
-"""
+"""A walk that can be snapshot, with its faults."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import selectors
-from collections.abc import Coroutine, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from agentgym_rl.environment import Environment, Facts, StepResult
 from agentgym_rl.environments import registry
 from agentgym_rl.messages import Message, user
 from agentgym_rl.task import Task
-
-T = TypeVar("T")
-
-
-class _JumpingSelector(selectors.DefaultSelector):
-    def select(self, timeout: float | None = None) -> list:
-        if timeout is None:
-            raise AssertionError("everybody waits for something that nobody will do")
-        self.now += max(timeout, 0)
-        return super().select(0)
-
-    now = 0.0
-
-
-class JumpingLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
-        super().__init__(self._jumping)
-
-    def time(self) -> float:
-        return self._jumping.now
-
-
-def run(call: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` on a `JumpingLoop`; nothing may be left under way."""
-    loop = JumpingLoop()
-    try:
-        result = loop.run_until_complete(call)
-        loop.run_until_complete(asyncio.sleep(0.001))  # what was cancelled last gets to know
-        assert asyncio.all_tasks(loop) == set()
-        return result
-    finally:
-        loop.close()
 
 
 class Walk(Environment):

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from doubles_chaos import run
 
 from agentgym_rl.alarm import LATE, Alarm
 from agentgym_rl.errors import EnvironmentFailed, boundary
+from benchmarks.rollout.virtual_clock import run
 
 
 def timers():

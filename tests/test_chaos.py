@@ -8,12 +8,12 @@ from errno import ECONNRESET
 
 import pytest
 from doubles import Guess, Raises, task_for
-from doubles_chaos import NoSnapshots, Walk, run, walk
+from doubles_chaos import NoSnapshots, Walk, walk
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from agentgym_rl.data.trajectory_json import append_trajectory, read_trajectories
+from agentgym_rl.data.trajectory_json import read_trajectories, to_line
 from agentgym_rl.environments import registry
 from agentgym_rl.environments.chaos import HUGE_CHARACTERS, Chaos, Fault, Faults, Injected, chaotic, drawn, garbage
 from agentgym_rl.environments.process import ProcessEnvironment
@@ -24,6 +24,7 @@ from agentgym_rl.messages import assistant
 from agentgym_rl.policy import RandomPolicy, Reply, ScriptedPolicy
 from agentgym_rl.trajectory import StopReason
 from agentgym_rl.viewer.chaos_table import chaos_table, chaos_total
+from benchmarks.rollout.virtual_clock import run
 
 SOON = Limits(reset_seconds=5, step_seconds=5)
 LINES = ["left"] * 6
@@ -221,7 +222,7 @@ def test_garbage_is_noise_control_characters_or_huge():
 def test_an_episode_full_of_garbage_can_be_written_and_read(tmp_path):
     for nonce in range(5):
         trajectory, _ = run(chaotic_walk(Faults(garbage=1.0), nonce))
-        append_trajectory(trajectory, tmp_path / "garbage.jsonl")
+        (tmp_path / "garbage.jsonl").write_text(to_line(trajectory), encoding="utf-8")
         assert read_trajectories(tmp_path / "garbage.jsonl")[-1].stop is trajectory.stop
 
 

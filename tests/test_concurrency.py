@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agentgym_rl.concurrency import AdaptiveLimit
+from agentgym_rl.concurrency import AdaptiveLimit, reply_limit
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.slots import Slots
 
@@ -205,6 +205,62 @@ async def test_a_task_that_asks_twice_is_told_so_instead_of_waiting_for_itself()
 def test_options_that_can_not_work_are_refused(options, message):
     with pytest.raises(ConfigurationError, match=f"^{message}$"):
         AdaptiveLimit(**options)
+
+
+# The dial
+
+
+async def most_at_a_time(limit, calls):
+    """The most of these calls that were under way at once; each takes several rounds of the event loop."""
+    under_way, most = 0, 0
+
+    async def call():
+        nonlocal under_way, most
+        async with limit:
+            under_way += 1
+            most = max(most, under_way)
+            await settle()
+            under_way -= 1
+
+    await asyncio.gather(*(call() for _ in range(calls)))
+    return most
+
+
+async def test_without_a_limit_all_calls_run_at_once():
+    assert await most_at_a_time(reply_limit(None), 40) == 40
+
+
+@pytest.mark.parametrize("fixed", [1, 3])
+async def test_a_number_is_kept_to_however_quick_the_server_is_and_whatever_fails(fixed):
+    limit = reply_limit(fixed)
+    assert await most_at_a_time(limit, 40) == fixed
+    for _ in range(3):
+        with pytest.raises(ConnectionError):
+            async with limit:
+                raise ConnectionError("reset")
+    assert await most_at_a_time(limit, 40) == fixed
+
+
+async def test_a_number_may_be_above_what_the_adaptive_limit_goes_to():
+    assert reply_limit(5000).limit == 5000
+
+
+async def test_adaptive_begins_at_its_default_and_moves():
+    limit = reply_limit("adaptive")
+    assert limit.limit == AdaptiveLimit().limit == 16
+    with pytest.raises(ConnectionError):
+        async with limit:
+            raise ConnectionError("reset")
+    assert limit.limit == 8
+
+
+@pytest.mark.parametrize("dial", [0, -1, True, 2.0, "16", "adaptiv", ""])
+def test_a_dial_that_can_not_work_is_refused(dial):
+    with pytest.raises(ConfigurationError) as error:
+        reply_limit(dial)
+    assert str(error.value) == (
+        f"concurrent_replies must be a whole number above 0, 'adaptive', or null for no limit; given: {dial!r}"
+    )
 
 
 # Slots

@@ -20,9 +20,10 @@ from agentgym_rl.failure_policy import Action
 from agentgym_rl.messages import assistant, user
 from agentgym_rl.task import Task
 from verl_ext import failures
-from verl_ext.agent_loop import environment_loop
+from verl_ext.agent_loop import worker
 from verl_ext.agent_loop.chat_tokens import ChatTokens
 from verl_ext.agent_loop.environment_loop import EnvironmentAgentLoop, SessionFailed
+from verl_ext.agent_loop.settings import Settings
 from verl_ext.failures import SessionFailure
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}
@@ -42,10 +43,10 @@ def chat(tokenizer) -> ChatTokens:
 
 @pytest.fixture(autouse=True)
 def reported(monkeypatch) -> list[SessionFailure]:
-    """What was reported to the run's counter, and no group remembered from another test."""
+    """What was reported to the run's counter. Each test has an event loop, hence a worker, of its own."""
     seen: list[SessionFailure] = []
     monkeypatch.setattr(failures, "report", lambda failure: bool(seen.append(failure)))  # nobody counts
-    monkeypatch.setattr(environment_loop, "_first_observations", type(environment_loop._first_observations)())
+    monkeypatch.setattr(failures, "report_pool", lambda periods: None)
     return seen
 
 
@@ -73,7 +74,7 @@ def run_rows(tokenizer):
             DictConfigWrap(config), client, tokenizer, None, None, data_config=DictConfigWrap(config.data)
         )
         if isinstance(row, Task):
-            row = {"task": row.to_json(), "agent_name": "environment", "session_id": 0, "index": 0}
+            row = row_of(row)
         return await asyncio.wait_for(loop.run(dict(SAMPLING), uid=uid, **row), 60)
 
     return play
@@ -88,6 +89,11 @@ def run(run_rows):
         return row
 
     return play
+
+
+def row_of(task: Task) -> dict[str, Any]:
+    """verl's arguments of an agent loop."""
+    return {"task": task.to_json(), "agent_name": "environment", "session_id": 0, "index": 0, "validation": False}
 
 
 # A session that ends well
@@ -192,7 +198,11 @@ async def test_a_budget_that_ran_out_is_a_truncation_with_reward_0(run, chat):
 async def test_a_deadline_in_the_middle_of_a_step_leaves_that_turn_out(run, chat):
     client = ScriptedClient(chat, ["1", "1"])
     output = await run(
-        client, task_for(HangsAtSecondStep), rewards={"environment": 1.0}, limits={"episode_seconds": 1.0}
+        client,
+        task_for(HangsAtSecondStep),
+        rewards={"environment": 1.0},
+        limits={"episode_seconds": 1.0},
+        truncations={"episode_deadline": "as_is"},
     )
     assert len(client.said) == 2
     assert output.response_ids == client.said[0]
@@ -200,6 +210,40 @@ async def test_a_deadline_in_the_middle_of_a_step_leaves_that_turn_out(run, chat
     assert output.as_dict()["rm_scores"].tolist() == [0] * (len(client.said[0]) - 1) + [-1.0]
     episode = output.extra_fields["episode"]
     assert (episode["stop"], episode["turns"], episode["success"]) == ("episode_deadline", 1, False)
+
+
+async def test_what_is_configured_to_be_excluded_is_left_out_and_counted(run, chat, reported):
+    excluded = {"truncations": {"max_turns": "exclude"}, "limits": {"max_turns": 2}}
+    with pytest.raises(SessionFailed, match="max_turns: cut off after 2 turns"):
+        await run(ScriptedClient(chat, ["1"] * 2), task_for(Countdown), **excluded)
+    assert [(failure.episode.cause, failure.action) for failure in reported] == [("max_turns", Action.EXCLUDE)]
+    validated = {**row_of(task_for(Countdown)), "validation": True}
+    row = await run(ScriptedClient(chat, ["1"] * 2), validated, **excluded)
+    assert row.extra_fields["episode"]["stop"] == "max_turns"
+
+
+async def test_a_horizon_grows_with_the_steps_and_is_whole_in_validation(run, chat):
+    growing = {"horizon": {0: 1, 10: 2}, "limits": {"max_turns": 3}}
+    turns = []
+    for extra in ({"global_steps": 9}, {"global_steps": 10}, {"global_steps": 9, "validation": True}):
+        row = await run(ScriptedClient(chat, ["1"] * 3), {**row_of(task_for(Countdown)), **extra}, **growing)
+        turns.append(row.extra_fields["episode"]["turns"])
+    assert turns == [1, 2, 3]
+
+
+async def test_of_the_sessions_of_a_group_the_spares_stand_in_for_those_that_failed(run, chat):
+    spare = {"oversampling": {"spares": 1}, "failures": {"retries": 0}}
+
+    async def session(number: int, line: str | Exception) -> Any:
+        row = {**row_of(task_for(Guess, seed=SEED_OF_4)), "session_id": number}
+        return await run(ScriptedClient(chat, [line]), row, {"n": 3}, **spare)
+
+    async def kept(*lines: str | Exception) -> int:
+        rows = await asyncio.gather(*(session(*numbered) for numbered in enumerate(lines)), return_exceptions=True)
+        return sum(not isinstance(row, Exception) and "excluded" not in row.extra_fields for row in rows)
+
+    assert await kept("4", "4", "4") == 2
+    assert await kept("4", ConnectionError("gone"), "4") == 2
 
 
 # A session in several rows
@@ -322,10 +366,10 @@ async def test_the_sessions_of_a_group_that_start_alike_may_go_on_differently(ru
 
 
 async def test_only_so_many_groups_are_remembered(run, chat, monkeypatch):
-    monkeypatch.setattr(environment_loop, "_REMEMBERED_GROUPS", 2)
+    monkeypatch.setattr(worker, "REMEMBERED_GROUPS", 2)
     for uid in ("a", "b", "c"):
         await run(ScriptedClient(chat, ["4"]), task_for(Guess, seed=SEED_OF_4), uid=uid)
-    assert list(environment_loop._first_observations) == ["b", "c"]
+    assert list(worker.worker(Settings())._first_observations) == ["b", "c"]
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,11 @@ def test_a_crash_is_tried_again_and_an_exception_is_not_unless_told():
     assert FailurePolicy({"environment_raised": "replace"}).action("environment_raised", 1) is Action.REPLACE
 
 
-def test_every_cause_that_a_boundary_can_name_has_an_action():
+def test_every_cause_that_a_boundary_can_name_and_every_limit_that_can_exclude_has_an_action():
     named = {kind("m", manner).cause_name for kind in BoundaryError.__subclasses__() for manner in Manner}
-    assert named | {"nothing_sampled"} == set(CAUSES) == set(DEFAULT_ACTIONS)
+    limits = {"truncated", "max_turns", "token_budget", "episode_deadline"}
+    assert named | {"nothing_sampled"} | limits == set(CAUSES) == set(DEFAULT_ACTIONS)
+    assert {FailurePolicy().action(limit, 1) for limit in limits} == {Action.EXCLUDE}
     assert EnvironmentFailed("m").cause_name in named
     assert PolicyFailed("m", Manner.CRASHED).cause_name in named
 

@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from doubles_chaos import ChangedWalk, HangsInRestore, MoodyWalk, NoSnapshots, Walk, run, walk
+from doubles_chaos import ChangedWalk, HangsInRestore, MoodyWalk, NoSnapshots, Walk, walk
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +17,7 @@ from agentgym_rl.messages import assistant
 from agentgym_rl.policy import ExpertPolicy, Reply, ScriptedPolicy
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import StopReason
+from benchmarks.rollout.virtual_clock import run
 
 LINES = ["left", "right", "left", "left", "what?", "right"]
 lines = st.lists(st.sampled_from(["left", "right", "what?"]), min_size=6, max_size=6)

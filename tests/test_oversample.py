@@ -5,14 +5,14 @@ from fractions import Fraction
 from itertools import permutations, product
 
 import pytest
-from doubles_chaos import run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_rl.errors import ConfigurationError
-from agentgym_rl.oversample import Choice, Fate, drawn_order, oversample
+from agentgym_rl.oversample import Choice, Fate, Gathering, drawn_order, oversample
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Failure, StopReason, Trajectory
+from benchmarks.rollout.virtual_clock import run
 
 DRAWN, FIRST = Choice.DRAWN_SPARES, Choice.FIRST_FINISHED
 
@@ -64,7 +64,7 @@ def test_by_default_all_are_kept_however_slow():
     plan = Plan((3, "ok"), (1, "failed"), (900, "ok"))
     outcomes = run(oversample(plan.starts()))
     assert fates(outcomes) == ["kept", "failed", "kept"]
-    assert [outcome.trajectory.task.id for outcome in outcomes] == ["0", "1", "2"]
+    assert [outcome.episode.task.id for outcome in outcomes] == ["0", "1", "2"]
     assert plan.ended == [1, 0, 2]
 
 
@@ -72,7 +72,7 @@ def test_first_finished_keeps_the_quick_ones_and_cancels_the_rest():
     plan = Plan((3, "ok"), (1, "ok"), (2, "ok"), (9, "ok"))
     outcomes = run(oversample(plan.starts(), 2, FIRST))
     assert fates(outcomes) == ["cancelled", "kept", "kept", "cancelled"]
-    assert outcomes[0].trajectory is None
+    assert outcomes[0].episode is None
     assert sorted(plan.cancelled) == [0, 3]
 
 
@@ -92,6 +92,14 @@ def test_a_spare_replaces_a_failed_one_in_the_drawn_order_although_another_was_q
     plan = Plan((1, "failed"), (2, "ok"), (9, "ok"), (3, "ok"))
     outcomes = run(oversample(plan.starts(), 2, DRAWN, seed_of((0, 1, 2, 3))))
     assert fates(outcomes) == ["failed", "kept", "kept", "spare"]
+
+
+def test_a_spare_is_cancelled_once_it_can_not_be_reached_however_many_fail_before_it():
+    # at 2 s two of 0, 1 and 2 are sure to be kept, and whether 0 fails decides which
+    plan = Plan((900, "ok"), (1, "ok"), (2, "ok"), (3, "ok"))
+    outcomes = run(oversample(plan.starts(), 2, DRAWN, seed_of((0, 1, 2, 3))))
+    assert fates(outcomes) == ["kept", "kept", "spare", "cancelled"]
+    assert plan.ended == [1, 2, 0]
 
 
 @pytest.mark.parametrize("choice", Choice)
@@ -170,6 +178,134 @@ def test_failures_that_have_nothing_to_do_with_length_bring_no_bias_into_drawn_s
     assert mean_value([SHORT, LONG, BROKEN], 2, 1, DRAWN) == Fraction(1, 2)
 
 
+# Starts that come on their own
+
+
+def told_at(gathering, plan, come=()):
+    """Second and fate of each start, in the order in which they are told; `come` says when each comes, 0 if short."""
+    told = []
+
+    async def settle(number, second):
+        await asyncio.sleep(second)
+        outcome = await gathering.settle(number, plan.start(number))
+        told.append((asyncio.get_running_loop().time(), number, outcome.fate.value))
+
+    async def all_of_them():
+        seconds = [*come, *[0] * (len(plan.episodes) - len(come))]
+        await asyncio.gather(*(settle(number, second) for number, second in enumerate(seconds)))
+
+    run(all_of_them())
+    return [(round(second, 3), number, fate) for second, number, fate in told]
+
+
+def test_each_is_told_as_soon_as_its_fate_is_certain():
+    # 1 is kept whatever 0 does; 2 has to wait for 0, whose place it takes at 9 s
+    gathering = Gathering(3, 2, DRAWN, seed_of((0, 1, 2)))
+    assert told_at(gathering, Plan((9, "failed"), (1, "ok"), (2, "ok"))) == [
+        (1, 1, "kept"),
+        (9, 0, "failed"),
+        (9, 2, "kept"),
+    ]
+
+
+def test_the_first_to_finish_wait_for_nobody():
+    plan = Plan((9, "ok"), (1, "ok"), (2, "ok"))
+    assert told_at(Gathering(3, 2, FIRST, 0), plan) == [(1, 1, "kept"), (2, 2, "kept"), (2, 0, "cancelled")]
+
+
+@pytest.mark.parametrize(("choice", "order"), [(DRAWN, (0, 1, 2)), (FIRST, (0, 1, 2))])
+def test_whoever_comes_when_all_places_are_taken_is_not_even_begun(choice, order):
+    plan = Plan((1, "ok"), (1, "ok"), (1, "ok"))
+    told = told_at(Gathering(3, 2, choice, seed_of(order)), plan, come=(0, 0, 5))
+    assert told == [(1, 0, "kept"), (1, 1, "kept"), (5, 2, "cancelled")]
+    assert plan.begun == [0, 1]
+
+
+def test_one_that_is_awaited_keeps_its_place_however_late_it_comes():
+    plan = Plan((1, "ok"), (1, "ok"), (1, "ok"))
+    told = told_at(Gathering(3, 2, DRAWN, seed_of((0, 1, 2))), plan, come=(5, 0, 0))
+    assert told == [(1, 1, "kept"), (6, 0, "kept"), (6, 2, "spare")]
+
+
+def test_one_that_raises_counts_as_failed_for_the_others():
+    gathering = Gathering(2, 1, DRAWN, seed_of((0, 1)))
+    plan = Plan((5, ConfigurationError("no such level")), (1, "ok"))
+
+    async def both():
+        return await asyncio.gather(
+            *(gathering.settle(number, plan.start(number)) for number in (0, 1)), return_exceptions=True
+        )
+
+    raised, outcome = run(both())
+    assert str(raised) == "no such level"
+    assert outcome.fate is Fate.KEPT
+
+
+def test_one_that_cancels_itself_was_not_needless_and_counts_as_failed():
+    gathering = Gathering(2, 1, FIRST, 0)
+
+    async def cancels_itself():
+        raise asyncio.CancelledError("its own doing")
+
+    async def both():
+        starts = [cancels_itself, Plan((1, "ok")).start(0)]
+        return await asyncio.gather(
+            *(gathering.settle(number, start) for number, start in enumerate(starts)), return_exceptions=True
+        )
+
+    raised, outcome = run(both())
+    assert isinstance(raised, asyncio.CancelledError)
+    assert outcome.fate is Fate.KEPT
+
+
+def outcomes_with_2_cancelled_at_5(keep):
+    gathering = Gathering(4, keep, DRAWN, seed_of((0, 1, 2, 3)))
+    plan = Plan((9, "failed"), (8, "failed"), (2, "ok"), (3, "ok"))
+
+    async def cancelled_at_5():
+        settling = [asyncio.ensure_future(gathering.settle(number, plan.start(number))) for number in range(4)]
+        await asyncio.sleep(5)
+        settling[2].cancel()
+        return await asyncio.gather(*settling, return_exceptions=True)
+
+    *others, last = run(cancelled_at_5())
+    assert [type(other).__name__ for other in others] == ["Outcome", "Outcome", "CancelledError"]
+    return last.fate
+
+
+def test_one_that_is_cancelled_from_outside_while_it_waits_gives_up_its_place_to_one_that_is_still_there():
+    assert outcomes_with_2_cancelled_at_5(keep=2) is Fate.KEPT
+    # the one place was certain to go to 0, 1 or 2 when these had not failed, so 3 was sent away at 2 s
+    assert outcomes_with_2_cancelled_at_5(keep=1) is Fate.CANCELLED
+
+
+def test_cleaning_up_after_a_cancellation_is_not_broken_off_by_what_the_others_do():
+    gathering = Gathering(4, 1, FIRST, 0)
+    plan = Plan((1, "ok"), (9, "ok"), (9, "ok"))
+    cleaned = []
+
+    async def cleans_up():
+        try:
+            await asyncio.sleep(9)
+        finally:
+            await asyncio.sleep(3)
+            cleaned.append(True)
+
+    async def stubborn():
+        try:
+            await asyncio.sleep(9)
+        except asyncio.CancelledError:
+            await asyncio.sleep(1)  # ends a second after its cancellation, while the other one cleans up
+        return trajectory(2)
+
+    async def all_of_them():
+        starts = [plan.start(0), cleans_up, stubborn, plan.start(1)]
+        return await asyncio.gather(*(gathering.settle(number, start) for number, start in enumerate(starts)))
+
+    assert fates(run(all_of_them())) == ["kept", "cancelled", "spare", "cancelled"]
+    assert cleaned == [True]
+
+
 # Every start is accounted for
 
 
@@ -185,9 +321,9 @@ def test_every_start_is_accounted_for_exactly_once(episodes, keep, choice, seed)
     outcomes = run(oversample(plan.starts(), keep, choice, seed))
     assert sorted(plan.begun) == list(range(len(episodes))) == sorted(plan.ended + plan.cancelled)
     for number, outcome in enumerate(outcomes):
-        assert (outcome.fate is Fate.CANCELLED) == (number in plan.cancelled) == (outcome.trajectory is None)
-        if outcome.trajectory:
-            assert outcome.trajectory.task.id == str(number)
-            assert outcome.trajectory.failed == (outcome.fate is Fate.FAILED)
+        assert (outcome.fate is Fate.CANCELLED) == (number in plan.cancelled) == (outcome.episode is None)
+        if outcome.episode:
+            assert outcome.episode.task.id == str(number)
+            assert outcome.episode.failed == (outcome.fate is Fate.FAILED)
     sound = sum(ending == "ok" for _, ending in episodes)
     assert sum(outcome.fate is Fate.KEPT for outcome in outcomes) == min(keep, sound)

@@ -76,7 +76,7 @@ async def until(condition):
 
 
 def stats(pool, double):
-    return pool.stats()[name_of(double)]
+    return pool.statistics()[name_of(double)]
 
 
 async def played(pool, double, *lines, seconds=None, limits=None):
@@ -852,7 +852,7 @@ class Interleavings(RuleBasedStateMachine):
             assert len(lent_to) == 1 or type(puppet) is not OncePuppet
 
     def _stats(self):
-        known = self.pool.stats()
+        known = self.pool.statistics()
         return [(kind, known[name_of(kind)]) for kind in SLOTS if name_of(kind) in known]
 
     async def _fill(self, kind):

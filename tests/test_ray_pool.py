@@ -14,6 +14,7 @@ from agentgym_rl.episode import Limits, play
 from agentgym_rl.errors import ConfigurationError, EnvironmentFailed, Manner
 from agentgym_rl.messages import assistant
 from agentgym_rl.policy import ScriptedPolicy
+from agentgym_rl.pool_statistics import PoolPeriod
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import StopReason
 from verl_ext.ray_pool_placement import Placement
@@ -74,7 +75,7 @@ async def until(condition):
 
 def actors_that_answer(pool, number):
     async def condition():
-        return sum(stats is not None for stats in (await pool.stats()).values()) == number
+        return sum(found is not None for found in (await pool.actors()).values()) == number
 
     return condition
 
@@ -82,7 +83,7 @@ def actors_that_answer(pool, number):
 async def alone(pool):
     """What the only actor says of itself, once it has started."""
     for _ in range(20):
-        [stats] = (await pool.stats()).values()
+        [stats] = (await pool.actors()).values()
         if stats is not None:
             return stats
     return pytest.fail("the actor never answered")
@@ -216,6 +217,55 @@ async def test_an_actor_that_hangs_delays_nobody_but_its_holders_and_those_until
 
 
 @pytest.mark.slow
+async def test_a_kind_is_counted_over_its_actors_and_killed_leases_with_it(start):
+    pool = start(COUNTDOWN, actors=2, slots_per_actor=2)
+    await until(actors_that_answer(pool, 2))
+    async with pool.lease(COUNTDOWN), pool.lease(COUNTDOWN), pool.lease(COUNTDOWN, seconds=0.5):
+        assert (await pool.statistics())[COUNTDOWN].leased == 3
+
+        async def one_is_killed():
+            return (await pool.statistics())[COUNTDOWN].killed == 1
+
+        await until(one_is_killed)
+    found = await pool.end_period_of_actors()
+    assert found[COUNTDOWN].killed == 1
+    assert found[COUNTDOWN].leased_max >= 3  # a request that both actors granted was lent twice, for a moment
+    assert (await pool.end_period_of_actors())[COUNTDOWN].killed == 0
+
+
+@pytest.mark.slow
+async def test_requests_that_a_full_actor_keeps_waiting_are_counted_where_they_wait(start):
+    pool = start(COUNTDOWN)
+    async with pool.lease(COUNTDOWN):
+        waiting = [asyncio.ensure_future(played(pool, COUNTDOWN, "1", "2")) for _ in range(3)]
+        peaks = []
+
+        async def all_wait():
+            peaks.append(pool.end_period()[COUNTDOWN].waiting_max)
+            return peaks[-1] == 3
+
+        await until(all_wait)
+        assert (await pool.statistics())[COUNTDOWN].waiting == 3
+    assert all(trajectory.success for trajectory in await asyncio.gather(*waiting))
+    assert max(peaks) == 3
+    assert (await pool.statistics())[COUNTDOWN].waiting == 0
+    assert (await pool.end_period_of_actors())[COUNTDOWN].waiting_max == 0
+
+
+@pytest.mark.slow
+def test_what_a_process_reports_of_its_pool_reaches_the_trainer(cluster):
+    from verl_ext import failures
+
+    failures.report_pool({"a": PoolPeriod(1, 1, 1, 1)})  # nobody counts yet
+    counter = failures.start()
+    failures.report_pool({"a": PoolPeriod(3, 5, 0, 1)})
+    failures.report_pool({"a": PoolPeriod(4, 2, 7, 2)})
+    assert failures.drain_pools() == {"a": PoolPeriod(4, 5, 7, 3)}
+    assert failures.drain_pools() == {}
+    del counter
+
+
+@pytest.mark.slow
 async def test_a_pool_is_addressed_by_name_from_another_process_which_needs_neither_verl_nor_torch(start):
     import doubles_ray_pool  # its module can be imported there
     import ray
@@ -239,7 +289,7 @@ async def test_the_actor_with_the_fewest_leases_is_asked_first(start):
     async with AsyncExitStack() as stack:
         for _ in range(4):
             await stack.enter_async_context(pool.lease(COUNTDOWN))
-        assert [stats.leased for stats in (await pool.stats()).values()] == [2, 2]
+        assert [found.leased for found in (await pool.actors()).values()] == [2, 2]
 
 
 @pytest.mark.slow

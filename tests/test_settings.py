@@ -9,7 +9,10 @@ from agentgym_rl.environments.chaos import Faults
 from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.failure_policy import FailurePolicy
+from agentgym_rl.truncation import Truncations
+from verl_ext.agent_loop.history import History
 from verl_ext.agent_loop.settings import Settings
+from verl_ext.agent_loop.spares import Oversampling
 from verl_ext.ray_pool_placement import Placement
 
 
@@ -20,7 +23,21 @@ def of(**section: object) -> Settings:
 @pytest.mark.parametrize("config", [{}, {"agentgym": None}, {"agentgym": {}}])
 def test_without_a_section_everything_has_its_default(config):
     settings = Settings.of(OmegaConf.create(config))
-    assert settings == Settings({"outcome": 1.0}, Limits(), 1024, FailurePolicy(), Faults(), 64, {}, "thread")
+    assert settings == Settings(
+        rewards={"outcome": 1.0},
+        limits=Limits(),
+        turn_tokens=1024,
+        history=History(keep_turns=None, rerender=False),
+        horizon=None,
+        truncations=Truncations("bootstrap", "bootstrap", "bootstrap", "exclude"),
+        oversampling=Oversampling(spares=0),
+        concurrent_replies=None,
+        failures=FailurePolicy(),
+        chaos=Faults(),
+        environment_slots=64,
+        pool={},
+        isolation="thread",
+    )
 
 
 def test_what_is_given_is_used_and_the_rest_keeps_its_default():

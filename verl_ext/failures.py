@@ -1,18 +1,20 @@
-"""Where sessions that failed are counted: one small Ray actor of the run, fed by the agent loops, read by the trainer.
+"""What no training row tells the trainer: which sessions failed, and how busy the environment pools were.
 
-A failed session gives no training row, so the trainer would not know that there was one. With a stock trainer there is
+One small Ray actor of the run counts both, fed by the agent loops, read by the trainer. With a stock trainer there is
 no counter; failures are then only logged.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import ray
 
 from agentgym_rl.failure_policy import Action, FailedEpisode
+from agentgym_rl.pool_statistics import PoolPeriod, summed
 
 logger = logging.getLogger(__name__)
 _ACTOR = "agentgym_failures"
@@ -31,6 +33,7 @@ class SessionFailure:
 class _Failures:
     def __init__(self) -> None:
         self._failures: list[SessionFailure] = []
+        self._pools: dict[str, dict[str, PoolPeriod]] = {}
 
     def report(self, failure: SessionFailure) -> None:
         self._failures.append(failure)
@@ -38,6 +41,15 @@ class _Failures:
     def drain(self) -> list[SessionFailure]:
         drained, self._failures = self._failures, []
         return drained
+
+    def report_pool(self, process: str, periods: Mapping[str, PoolPeriod]) -> None:
+        pool = self._pools.setdefault(process, {})
+        for kind, period in periods.items():
+            pool[kind] = pool[kind].then(period) if kind in pool else period
+
+    def drain_pools(self) -> dict[str, PoolPeriod]:
+        pools, self._pools = self._pools, {}
+        return summed(pools.values())
 
 
 def start() -> ray.actor.ActorHandle:
@@ -62,3 +74,14 @@ def report(failure: SessionFailure) -> bool:
 def drain() -> Sequence[SessionFailure]:
     """What was reported since the last call."""
     return ray.get(ray.get_actor(_ACTOR).drain.remote())
+
+
+def report_pool(periods: Mapping[str, PoolPeriod]) -> None:
+    """Count what happened in this process's pool since its last report; nothing where nobody counts."""
+    with suppress(ValueError):
+        ray.get_actor(_ACTOR).report_pool.remote(ray.get_runtime_context().get_worker_id(), periods)
+
+
+def drain_pools() -> dict[str, PoolPeriod]:
+    """Environment -> what was reported of it since the last call: in turn within a process, and over all of them."""
+    return ray.get(ray.get_actor(_ACTOR).drain_pools.remote())

@@ -4,9 +4,7 @@ Invariant: a node or an actor that dies takes the leases on it along and nothing
 `environment_crashed`; later leases go to the actors that are left, until Ray has restarted it, which it does as soon
 as a node has room.
 
-Requests of one process stand in line, per kind, and the first in line asks: the actor with the fewest leases first,
-and one more each moment that goes by without an environment. The first that grants one is taken, and the other
-requests are withdrawn. So a full, slow or dead actor delays nobody for long, and none needs to know of the others.
+Requests of one process stand in line, per kind (`ray_pool_line.py`).
 
 Left out: fairness between processes. The leases of a process that dies end by their deadline.
 """
@@ -14,27 +12,26 @@ Left out: fairness between processes. The leases of a process that dies end by t
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import ray
 
 from agentgym_rl.environments import registry
-from agentgym_rl.errors import ConfigurationError, EnvironmentFailed, Manner, did_you_mean
-from agentgym_rl.pool_kind import KindStats
-from agentgym_rl.slots import Slots
+from agentgym_rl.errors import ConfigurationError, did_you_mean
+from agentgym_rl.pool_statistics import PoolPeriod, PoolStatistics, summed
 from verl_ext.ray_pool_actor import PATIENCE_SECONDS, PoolActor
 from verl_ext.ray_pool_lease import ANSWER_SECONDS, Host, RemoteEnvironment
+from verl_ext.ray_pool_line import Line
 from verl_ext.ray_pool_placement import Placement
 
 POOL = "training"
 """Name of the pool that a run's trainer starts and its agent loops use."""
-NEXT_SECONDS = 0.1
-"""How long the actors asked so far have to grant a lease before one more is asked."""
 CLOSE_SECONDS = 10.0
 """Deadline of an actor's close; it is killed then."""
+T = TypeVar("T")
 
 
 class RayPool:
@@ -54,7 +51,7 @@ class RayPool:
             )
         self._actors = {kind: dict(handles) for kind, handles in actors.items()}
         self._lines = {
-            kind: _Line(kind, [Host(name, handle) for name, handle in handles.items()], lost_seconds)
+            kind: Line(kind, [Host(name, handle) for name, handle in handles.items()], lost_seconds)
             for kind, handles in actors.items()
         }
 
@@ -107,78 +104,42 @@ class RayPool:
         finally:
             environment.release()
 
-    async def stats(self) -> dict[str, KindStats | None]:
+    async def statistics(self) -> dict[str, PoolStatistics]:
+        """Of each kind, over the actors that answer; `waiting` are the requests of this process."""
+        answers = await self._ask(lambda actor: actor.statistics.remote())
+        found = summed({kind: statistics} for kind, _, statistics in answers if statistics is not None)
+        return {
+            kind: replace(found.get(kind, PoolStatistics()), waiting=line.waiting) for kind, line in self._lines.items()
+        }
+
+    async def actors(self) -> dict[str, PoolStatistics | None]:
         """Of each actor by its name; None: it does not answer."""
-        handles = {name: handle for actors in self._actors.values() for name, handle in actors.items()}
-        answers = await asyncio.gather(*(_stats(handle) for handle in handles.values()))
-        return dict(zip(handles, answers, strict=True))
+        answers = await self._ask(lambda actor: actor.statistics.remote())
+        return {name: statistics for _, name, statistics in answers}
+
+    def end_period(self) -> dict[str, PoolPeriod]:
+        """What the requests of this process met since the last call: how many waited. It calls no actor."""
+        return {kind: PoolPeriod(waiting_max=line.end_period()) for kind, line in self._lines.items()}
+
+    async def end_period_of_actors(self) -> dict[str, PoolPeriod]:
+        """What else happened to each kind since the last call, which only one process may make.
+
+        A kind whose actors all are silent is left out.
+        """
+        answers = await self._ask(lambda actor: actor.end_period.remote())
+        # An actor sees the first of each process's line, which is counted there.
+        return summed({kind: replace(period, waiting_max=0)} for kind, _, period in answers if period is not None)
 
     async def close(self) -> None:
         """End every lease and every actor; for the process that started them."""
         handles = [handle for actors in self._actors.values() for handle in actors.values()]
         await asyncio.gather(*(_close(handle) for handle in handles))
 
-
-class _Line:
-    """Those in this process who wait for one kind of environment."""
-
-    def __init__(self, kind: str, hosts: Sequence[Host], lost_seconds: float):
-        self._kind = kind
-        self._hosts = hosts
-        self._lost_seconds = lost_seconds
-        self._first = Slots(1)
-
-    async def borrow(self, seconds: float) -> RemoteEnvironment:
-        """Stand in line, then ask until an actor grants a lease."""
-        await self._first.acquire()
-        asked: dict[asyncio.Task[bool], RemoteEnvironment] = {}
-        began = time.monotonic()
-        try:
-            while True:
-                self._ask_one_more(asked, seconds)
-                granted = await _granted(asked)
-                if granted is not None:
-                    return granted
-                self._require_life(began)
-        finally:
-            self._first.release()
-            for asking, environment in asked.items():
-                asking.cancel()
-                environment.release()
-
-    def _ask_one_more(self, asked: dict[asyncio.Task[bool], RemoteEnvironment], seconds: float) -> None:
-        busy = {id(environment.host) for environment in asked.values()}
-        now = time.monotonic()
-        left = [host for host in self._hosts if id(host) not in busy and host.asked_again <= now]
-        if left:
-            environment = RemoteEnvironment(self._kind, min(left, key=lambda host: host.load), seconds)
-            asking = asyncio.ensure_future(environment.acquire())
-            asking.add_done_callback(lambda task: task.cancelled() or task.exception())  # may be one too many
-            asked[asking] = environment
-
-    def _require_life(self, began: float) -> None:
-        """Raise unless an actor has answered lately."""
-        heard = max(began, *(host.heard for host in self._hosts))
-        if time.monotonic() - heard > self._lost_seconds:
-            faults = "; ".join(host.fault for host in self._hosts)
-            raise EnvironmentFailed(
-                f"no actor for environment {self._kind!r} has answered for {self._lost_seconds:.3g} s: {faults}",
-                Manner.CRASHED,
-            )
-
-
-async def _granted(asked: dict[asyncio.Task[bool], RemoteEnvironment]) -> RemoteEnvironment | None:
-    """Wait a moment for answers, and take those that there are out of `asked`; the first grant is the result."""
-    if not asked:
-        await asyncio.sleep(NEXT_SECONDS)
-        return None
-    answered, _ = await asyncio.wait(asked, timeout=NEXT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    for asking in answered:
-        environment = asked.pop(asking)
-        if asking.result():
-            return environment
-        environment.release()
-    return None
+    async def _ask(self, ask: Callable[[Any], ray.ObjectRef[T]]) -> list[tuple[str, str, T | None]]:
+        """One call to each actor, all at once: kind, name of the actor, and its answer, None if there is none."""
+        actors = [(kind, name, handle) for kind, handles in self._actors.items() for name, handle in handles.items()]
+        answers = await asyncio.gather(*(_answer(ask(handle)) for _, _, handle in actors))
+        return [(kind, name, answer) for (kind, name, _), answer in zip(actors, answers, strict=True)]
 
 
 def _actor_name(pool: str, kind: str, number: int) -> str:
@@ -220,9 +181,9 @@ def _found(pool: str, kind: str, placement: Placement) -> dict[str, ray.actor.Ac
     return handles
 
 
-async def _stats(handle: ray.actor.ActorHandle) -> KindStats | None:
+async def _answer(asked: ray.ObjectRef[T]) -> T | None:
     with suppress(ray.exceptions.RayError, asyncio.TimeoutError):
-        return await asyncio.wait_for(asyncio.ensure_future(handle.stats.remote()), ANSWER_SECONDS)
+        return await asyncio.wait_for(asyncio.ensure_future(asked), ANSWER_SECONDS)
     return None
 
 

@@ -20,7 +20,7 @@ from agentgym_rl.environments.registry import Isolation
 from agentgym_rl.environments.wire import Hello, encode_error
 from agentgym_rl.errors import EnvironmentFailed, Manner, boundary
 from agentgym_rl.pool import EnvironmentPool
-from agentgym_rl.pool_kind import KindStats
+from agentgym_rl.pool_statistics import PoolPeriod, PoolStatistics
 
 PATIENCE_SECONDS = 1.0
 """How long a request waits for a slot before it is answered that there is none; the sign of life of a full actor."""
@@ -107,8 +107,11 @@ class PoolActor:
         if id in self._leases:
             self._leases[id].end(sound)
 
-    async def stats(self) -> KindStats:
-        return self._pool.stats().get(self._kind, KindStats())
+    async def statistics(self) -> PoolStatistics:
+        return self._pool.statistics().get(self._kind, PoolStatistics())
+
+    async def end_period(self) -> PoolPeriod:
+        return self._pool.end_period().get(self._kind, PoolPeriod())
 
     async def close(self) -> None:
         await self._pool.close()

@@ -24,8 +24,10 @@ from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.failure_policy import Action, FailureBudget
 from verl_ext import failures
 from verl_ext.advantages.rows import known
+from verl_ext.agent_loop.environment_loop import VALIDATION
 from verl_ext.agent_loop.settings import Settings
 from verl_ext.episode_metrics import episode_metrics, failure_metrics
+from verl_ext.pool_metrics import pool_metrics, step_periods
 from verl_ext.ray_pool import POOL, RayPool
 from verl_ext.step_rows import extra_fields, known_rows, real_keys, sessions_of
 from verl_ext.survivors import Survivors
@@ -43,7 +45,8 @@ class _Episodes:
     """What both trainers add to verl's; mixed in before the trainer it extends."""
 
     def __init__(self, config: DictConfig):
-        settings = Settings.of(config)  # wrong settings end the run here and not in a worker's log
+        # Wrong settings end the run here and not in a worker's log.
+        self._settings = settings = Settings.of(config)
         # The actors live as long as this is held, and must be there before the agent loops are.
         self._pool = RayPool.start(POOL, settings.pool) if settings.pool else None
         with open_dict(config):
@@ -52,10 +55,22 @@ class _Episodes:
         super().__init__(config)
         stall_seconds = settings.limits.episode_seconds * (1 + settings.failures.retries) + _STALL_MARGIN_SECONDS
         self.replay_buffer = Survivors(self.replay_buffer, _POLL_SECONDS, stall_seconds)
-        self._bootstrapped = frozenset({"truncated", "max_turns", "token_budget", "episode_deadline"})
         self._failures = failures.start()
         self._failure_budget = FailureBudget(settings.failures)
         self._failure_file = Path(config.trainer.default_local_dir) / "failures.jsonl"
+
+    def _init_dataloader(self) -> None:
+        super()._init_dataloader()
+        _mark(self.train_dataloader, validation=False)
+        _mark(self.val_dataloader, validation=True)
+
+    def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
+        if self._settings.oversampling.spares and "__rollout_n__" in batch:
+            raise ConfigurationError(
+                "agentgym.oversampling.spares needs groups of rollout.n sessions; the dataset's column __rollout_n__ "
+                "gives each its own number"
+            )
+        return super()._submit_batch_to_rollout(batch)
 
     def step(self, metrics: dict, timing_raw: dict) -> Any:
         try:
@@ -64,8 +79,9 @@ class _Episodes:
             self._spend(self._noted_failures(), 0)  # not one session survived; the failures say why
             raise
         tries = self._noted_failures()
-        self._spend(tries, sum(not tag.get("is_padding", False) for tag in batch.tags))
+        self._spend(tries, sessions_of(batch))
         metrics.update(failure_metrics(tries) | {"episode/failed_in_run": self._failure_budget.lost})
+        metrics.update(pool_metrics(step_periods(self._pool)))
         return batch
 
     def _validate(self) -> dict[str, float]:
@@ -73,8 +89,9 @@ class _Episodes:
             metrics = super()._validate()
         finally:
             tries = self._noted_failures()  # counted apart: the budget is one of training steps
+            pools = pool_metrics(step_periods(self._pool))
         metrics["val-aux/failed"] = failure_metrics(tries)["episode/failed"]
-        return metrics
+        return metrics | {f"val-aux/{name}": number for name, number in pools.items()}
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         # verl would count a session that it expected and did not get as a wrong answer
@@ -103,7 +120,7 @@ class _Episodes:
         self._failure_budget.spend(lost, survivors + len(lost))
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
-        with known(known_rows(batch, self.use_critic, self._bootstrapped)):
+        with known(known_rows(batch, self.use_critic, self._settings.truncations.bootstrapped)):
             batch = super()._compute_advantage(batch, metrics)
         lonely = _keys_of_singletons(batch.keys, batch.tags)
         if lonely:
@@ -143,6 +160,11 @@ class EpisodeTrainer(_Episodes, PPOTrainerSync):
 @register_trainer("agentgym_async")
 class AsyncEpisodeTrainer(_Episodes, PPOTrainerColocateAsync):
     """Long episodes go on over several steps, on newer and newer weights."""
+
+
+def _mark(loader: Any, validation: bool) -> None:
+    collate = loader.collate_fn
+    loader.collate_fn = lambda rows: collate([{**row, VALIDATION: validation} for row in rows])
 
 
 def _store(tries: Sequence[failures.SessionFailure], file: Path, step: int) -> None:

@@ -24,7 +24,7 @@ from agentgym_rl.viewer.chart import Curve, Point
 from benchmarks.rollout import virtual_clock
 from benchmarks.rollout.instant import InstantPolicy
 from benchmarks.rollout.latency import tasks, turn_seconds
-from benchmarks.rollout.results import Result, Verdict, machine, parser, write
+from benchmarks.results import Result, Verdict, machine, parser, write
 
 TARGET_SHARE = 0.9
 
@@ -58,7 +58,7 @@ async def play_all(work: Sequence[Task], slots: int, faults: Faults, limits: Lim
 
 
 def main(arguments: Sequence[str] | None = None) -> Result:
-    made = parser(__doc__)
+    made = parser(__doc__, "rollout")
     made.add_argument("--shares", type=float, nargs="+", default=[0.0, 0.1, 0.3], help="of episodes with a fault")
     made.add_argument("--sessions", type=int, default=2048, help="episodes to play")
     made.add_argument("--slots", type=int, default=64, help="sessions at a time")

@@ -22,7 +22,7 @@ from benchmarks.rollout import virtual_clock
 from benchmarks.rollout.instant import InstantPolicy
 from benchmarks.rollout.latency import LatentEnvironment, tasks, turn_seconds
 from benchmarks.rollout.lock_step import Session, play_in_lock_step
-from benchmarks.rollout.results import Result, Verdict, machine, parser, write
+from benchmarks.results import Result, Verdict, machine, parser, write
 
 TARGET_SPEEDUP, TARGET_SHARE = 3.0, 0.9
 NO_CUT = Limits(max_turns=1000, step_seconds=1e6, episode_seconds=1e7)
@@ -57,7 +57,7 @@ def least_seconds(work: Sequence[Task], slots: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> Result:
-    made = parser(__doc__)
+    made = parser(__doc__, "rollout")
     made.add_argument("--sessions-per-slot", type=int, default=32, help="episodes to play for each slot")
     made.add_argument("--slots", type=int, nargs="+", default=[16, 64, 256], help="sessions at a time")
     made.add_argument("--turns", type=int, nargs=2, default=[1, 50], help="fewest and most turns of an episode")

@@ -24,7 +24,7 @@ from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.viewer.chart import Curve, Point
 from benchmarks.rollout.instant import InstantPolicy
 from benchmarks.rollout.latency import tasks
-from benchmarks.rollout.results import Result, Verdict, machine, parser, write
+from benchmarks.results import Result, Verdict, machine, parser, write
 
 MIB = 2**20
 TARGET_PERCENT_A_MINUTE = 1.0
@@ -95,7 +95,7 @@ def slope(samples: Sequence[Sample]) -> Slope:
 
 
 def main(arguments: Sequence[str] | None = None) -> Result:
-    made = parser(__doc__)
+    made = parser(__doc__, "rollout")
     made.add_argument("--sessions", type=int, default=4096, help="at a time")
     made.add_argument("--turns", type=int, default=8, help="of an episode; a turn takes about a second")
     made.add_argument("--minutes", type=float, default=1.0, help="length of the soak; the issue asks for 10")

@@ -20,7 +20,7 @@ from agentgym_rl.viewer.chart import Curve, Point
 from benchmarks.rollout import skyrl
 from benchmarks.rollout.instant import TASK, InstantEnvironment, InstantPolicy
 from benchmarks.rollout.lock_step import Session, play_in_lock_step
-from benchmarks.rollout.results import Result, Verdict, machine, parser, write
+from benchmarks.results import Result, Verdict, machine, parser, write
 
 Loop = Callable[[int, int, int], Coroutine[Any, Any, None]]
 """Plays sessions, turns each, hops a call."""
@@ -61,7 +61,7 @@ def cost(loop: Loop, sessions: int, turns: int, hops: int, repeats: int) -> Cost
 
 
 def main(arguments: Sequence[str] | None = None) -> Result:
-    made = parser(__doc__)
+    made = parser(__doc__, "rollout")
     made.add_argument("--sessions", type=int, nargs="+", default=[1, 64, 512, 4096], help="concurrent sessions")
     made.add_argument("--turns", type=int, default=32, help="turns of a session")
     made.add_argument("--repeats", type=int, default=3, help="measurements of each figure; the median counts")

@@ -31,7 +31,7 @@ from agentgym_rl.trajectory import StopReason
 from agentgym_rl.viewer.chart import Curve, Point
 from benchmarks.rollout.busy import NAME, raw_steps, task
 from benchmarks.rollout.instant import InstantPolicy
-from benchmarks.rollout.results import Result, Verdict, machine, parser, write
+from benchmarks.results import Result, Verdict, machine, parser, write
 
 TARGET_SHARE = 0.8
 
@@ -130,7 +130,7 @@ async def pairs(options: Any, cores: int) -> list[tuple[Rate, Rate]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> Result:
-    made = parser(__doc__)
+    made = parser(__doc__, "rollout")
     made.add_argument("--workers", type=int, default=4, help="worker processes, one a session")
     made.add_argument("--seconds", type=float, default=3.0, help="length of one measurement")
     made.add_argument("--repeats", type=int, default=5, help="pairs of measurements; the median ratio counts")

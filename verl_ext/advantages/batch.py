@@ -35,7 +35,8 @@ class TrajectoryBatch:
     values_BR: torch.Tensor | None = None
     """float [B, R]: the critic's value before each token. None: there is no critic."""
     bootstrap_B: torch.Tensor | None = None
-    """float [B]: the critic's value of what would have followed the last turn; 0 where nothing would. None: no critic."""
+    """float [B]: the critic's value of what would have followed the last turn; 0 where nothing would. None: no
+    critic."""
 
     @cached_property
     def mask_BR(self) -> torch.Tensor:

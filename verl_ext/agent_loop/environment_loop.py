@@ -1,32 +1,31 @@
-"""verl's agent loop for any environment: dataset row -> Task -> `play()` with the token policy -> rollout row.
+"""verl's agent loop for any environment: dataset row -> Task -> `play()` with the token policy -> rollout rows.
 
 Selected by the dataset column `agent_name` = "environment". A failed episode is never a reward of 0: it is played
 again, or its session is left out. Our trainers get an empty row marked as left out (`survivors.py`); for a stock
-trainer the session raises, and verl goes on without it. Sessions of a group must see the same first observation.
+trainer the session raises, and verl goes on without it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
-from collections import OrderedDict
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
-from weakref import WeakKeyDictionary
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, register
 from verl.trainer.ppo.utils import need_critic
 
 from agentgym_rl.environment import Opening
 from agentgym_rl.environments.chaos import chaotic
-from agentgym_rl.episode import play
-from agentgym_rl.errors import AgentGymError, ConfigurationError, DataError
+from agentgym_rl.episode import Limits, play
+from agentgym_rl.errors import AgentGymError, DataError
 from agentgym_rl.failure_policy import Action, FailedEpisode
-from agentgym_rl.pool import EnvironmentPool
+from agentgym_rl.oversample import Fate
 from agentgym_rl.rewards import weighted_sum
 from agentgym_rl.task import Task
-from agentgym_rl.trajectory import StopReason, Trajectory
+from agentgym_rl.trajectory import Trajectory
+from agentgym_rl.truncation import CountsAs
 from verl_ext import failures
 from verl_ext.agent_loop.chat_tokens import ChatTokens
 from verl_ext.agent_loop.session_server import SessionServer
@@ -34,19 +33,33 @@ from verl_ext.agent_loop.settings import Settings
 from verl_ext.agent_loop.token_policy import TokenBudget, TokenPolicy
 from verl_ext.agent_loop.training_rows import empty_row, rows_of_session
 from verl_ext.agent_loop.turn_rewards import TurnRewardOutput
-from verl_ext.ray_pool import POOL, RayPool
+from verl_ext.agent_loop.worker import worker
 
-_REMEMBERED_GROUPS = 4096
-_first_observations: OrderedDict[str, str] = OrderedDict()
-"""Group -> fingerprint; all sessions of a group run in one worker process."""
-_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, EnvironmentPool | RayPool] = WeakKeyDictionary()
-"""One a worker process: all its sessions run on one event loop."""
+VALIDATION = "validation"
+"""Column that our trainers add to each row: whether it is validated on. verl does not tell an agent loop."""
 LEASE_MARGIN = 60.0
 """Seconds that a lease outlives its episode's own deadline; play() ends first, the lease is the net below it."""
 
 
 class SessionFailed(AgentGymError):
     """This session gives no training row; verl logs it and goes on without it."""
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A session that was played to its end."""
+
+    trajectory: Trajectory
+    policy: TokenPolicy
+    server: SessionServer
+    wall_seconds: float
+    failure: FailedEpisode | None
+    left_out: bool = False
+    """A trainer of ours took note of the failure, and wants an empty row."""
+
+    @property
+    def failed(self) -> bool:
+        return self.failure is not None
 
 
 @register("environment")
@@ -86,58 +99,93 @@ class EnvironmentAgentLoop(AgentLoopBase):
     async def _session(
         self, task: Task, sampling_params: dict[str, Any], row: dict[str, Any]
     ) -> list[TurnRewardOutput]:
-        """Play until an episode can be used, or the failure policy gives the session up."""
+        """Play the session, beside the spares of its group where there are any, and make its rows."""
         group = str(row.get("uid") or uuid4())
+
+        async def play_tries() -> _Ended:
+            return await self._play_tries(task, sampling_params, row, group)
+
+        spares = self._settings.oversampling.spares
+        if spares and _is_trained_on(row):
+            shared = worker(self._settings)
+            keep = self.rollout_config.n - spares
+            outcome = await shared.groups.settle(group, row["session_id"], keep, play_tries)
+            ended = outcome.episode
+            if ended is None or outcome.fate is Fate.SPARE:
+                return []
+        else:
+            ended = await play_tries()
+        failures.report_pool(worker(self._settings).pool.end_period())
+        if ended.left_out:
+            return [self._empty_row(row)]
+        if ended.failure:
+            raise SessionFailed(f"task {task.id!r}: {ended.failure.cause}: {ended.failure.message}")
+        return self._rows(ended)
+
+    async def _play_tries(self, task: Task, sampling_params: dict[str, Any], row: dict[str, Any], group: str) -> _Ended:
+        """Play until an episode can be used, or the failure policy gives the session up."""
+        limit = worker(self._settings).reply_limit
         for tries in itertools.count(1):
-            server = SessionServer(self.server_manager, sampling_params, self._chat.stop_ids)
+            server = SessionServer(self.server_manager, sampling_params, self._chat.stop_ids, limit)
             policy = TokenPolicy(server.generate, self._chat, self._token_budget, self._settings.history)
             nonce = f"{row.get('global_steps', 0)}-{row.get('session_id', 0)}-{tries}"
             begin = time.monotonic()
-            trajectory = await self._play(task, policy, group, nonce)
-            failed = failed_episode(trajectory)
-            if failed is None:
-                policy.keep_turns(len(trajectory.turns))
-                if self._has_critic and trajectory.stop is not StopReason.TERMINATED:
-                    policy.observe_end(trajectory.messages)
-                reward = weighted_sum(self._settings.rewards)(trajectory)
-                return rows_of_session(trajectory, policy.segments, reward, server, time.monotonic() - begin)
-            action = self._settings.failures.action(failed.cause, tries)
-            counted = failures.report(failures.SessionFailure(failed, action))
-            if action is Action.EXCLUDE and counted:
-                return [
-                    empty_row(
-                        self.tokenizer.eos_token_id,
-                        row.get("global_steps", 0),
-                        self.rollout_config.calculate_log_probs,
-                    )
-                ]
+            trajectory = await self._play(task, policy, group, nonce, self._limits(row))
+            ended = _Ended(trajectory, policy, server, time.monotonic() - begin, self._failure(trajectory, row))
+            if ended.failure is None:
+                return ended
+            action = self._settings.failures.action(ended.failure.cause, tries)
+            counted = failures.report(failures.SessionFailure(ended.failure, action))
             if action is not Action.RETRY:
-                raise SessionFailed(f"task {task.id!r}: {failed.cause}: {failed.message}")
+                return replace(ended, left_out=counted and action is Action.EXCLUDE)
         raise AssertionError("unreachable")
 
-    async def _play(self, task: Task, policy: TokenPolicy, group: str, nonce: str) -> Trajectory:
-        def same_start(start: Opening) -> None:
-            require_same_start(group, task, start)
+    async def _play(self, task: Task, policy: TokenPolicy, group: str, nonce: str, limits: Limits) -> Trajectory:
+        shared = worker(self._settings)
 
-        limits = self._settings.limits
-        async with worker_pool(self._settings).lease(task.environment, limits.episode_seconds + LEASE_MARGIN) as leased:
+        def same_start(start: Opening) -> None:
+            shared.require_same_start(group, task, start)
+
+        async with shared.pool.lease(task.environment, limits.episode_seconds + LEASE_MARGIN) as leased:
             played = chaotic(leased, self._settings.chaos, task.id, nonce)
             trajectory = await play(policy, played, task, limits, on_opening=same_start)
             if trajectory.failed:
                 leased.spoil()  # an answer that only play() can tell to be wrong, such as a reward of NaN
             return trajectory
 
+    def _limits(self, row: dict[str, Any]) -> Limits:
+        """A horizon that grows is for training; what is validated is the whole one."""
+        limits, horizon = self._settings.limits, self._settings.horizon
+        if horizon is None or not _is_trained_on(row):
+            return limits
+        return replace(limits, max_turns=min(limits.max_turns, horizon.max_turns(row.get("global_steps", 0))))
 
-def worker_pool(settings: Settings) -> EnvironmentPool | RayPool:
-    """The environments that this worker process plays: its own, or the run's Ray actors."""
-    loop = asyncio.get_running_loop()
-    if loop not in _pools:
-        _pools[loop] = (
-            RayPool.connect(POOL, settings.pool)
-            if settings.pool
-            else EnvironmentPool(settings.environment_slots, settings.isolation)
-        )
-    return _pools[loop]
+    def _failure(self, trajectory: Trajectory, row: dict[str, Any]) -> FailedEpisode | None:
+        """Why a trajectory is not trained on; None if it is."""
+        failed = failed_episode(trajectory)
+        if failed or not _is_trained_on(row):
+            return failed
+        if self._settings.truncations.counts_as(trajectory.stop) is not CountsAs.EXCLUDE:
+            return None
+        message = f"cut off after {len(trajectory.turns)} turns"
+        return FailedEpisode(trajectory.task.environment, trajectory.task.id, trajectory.stop.value, message)
+
+    def _rows(self, ended: _Ended) -> list[TurnRewardOutput]:
+        trajectory, policy = ended.trajectory, ended.policy
+        policy.keep_turns(len(trajectory.turns))
+        if self._has_critic and self._settings.truncations.counts_as(trajectory.stop) is CountsAs.BOOTSTRAP:
+            policy.observe_end(trajectory.messages)
+        reward = weighted_sum(self._settings.rewards)(trajectory)
+        return rows_of_session(trajectory, policy.segments, reward, ended.server, ended.wall_seconds)
+
+    def _empty_row(self, row: dict[str, Any]) -> TurnRewardOutput:
+        gives_logprobs = self.rollout_config.calculate_log_probs
+        return empty_row(self.tokenizer.eos_token_id, row.get("global_steps", 0), gives_logprobs)
+
+
+def _is_trained_on(row: dict[str, Any]) -> bool:
+    """With a stock trainer nobody knows, and what is for training alone is left out."""
+    return row.get(VALIDATION) is False
 
 
 def task_of(row: dict[str, Any]) -> Task:
@@ -154,24 +202,8 @@ def task_of(row: dict[str, Any]) -> Task:
     return Task.from_json(row["task"])
 
 
-def require_same_start(group: str, task: Task, start: Opening) -> None:
-    """Hold a group to one first observation.
-
-    Raises:
-        ConfigurationError: this session started elsewhere than its siblings.
-    """
-    known = _first_observations.setdefault(group, start.fingerprint)
-    while len(_first_observations) > _REMEMBERED_GROUPS:
-        _first_observations.popitem(last=False)
-    if known != start.fingerprint:
-        raise ConfigurationError(
-            f"the sessions of one group did not start alike: task {task.id!r} of environment {task.environment!r} gave "
-            f"the first observations {known} and {start.fingerprint}; its reset must depend on the task's seed alone"
-        )
-
-
 def failed_episode(trajectory: Trajectory) -> FailedEpisode | None:
-    """Why a trajectory can't be trained on; None if it can."""
+    """Why a trajectory can't be used; None if it can."""
     failure, task = trajectory.failure, trajectory.task
     if failure is not None:
         return FailedEpisode(task.environment, task.id, failure.cause, failure.message, failure.traceback)

@@ -1,7 +1,7 @@
 """One training row of a session: a prompt, and what was sampled and observed after it, as token ids that only grow.
 
 A session is one segment as long as each prompt continues the last; a history that was rewritten or cut starts another.
-Invariant: `prompt_ids + response_ids` is what the model saw and said, and `mask` is 1 exactly on the ids that it sampled.
+Invariant: `prompt_ids + response_ids` is what the model saw and said; `mask` is 1 exactly on the ids that it sampled.
 """
 
 from __future__ import annotations

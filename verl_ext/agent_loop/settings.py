@@ -11,13 +11,17 @@ from typing import Any, get_args
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentgym_rl.concurrency import reply_limit
 from agentgym_rl.environments.chaos import Faults
 from agentgym_rl.environments.registry import Isolation
 from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError, require_allowed_keys
 from agentgym_rl.failure_policy import FailurePolicy
+from agentgym_rl.horizon import Horizon
 from agentgym_rl.rewards import weighted_sum
+from agentgym_rl.truncation import Truncations
 from verl_ext.agent_loop.history import History
+from verl_ext.agent_loop.spares import Oversampling
 from verl_ext.ray_pool_placement import Placement
 
 
@@ -33,6 +37,14 @@ class Settings:
     """Most tokens of one reply."""
     history: History = field(default_factory=History)
     """How much of its own past the policy is shown."""
+    horizon: Horizon | None = None
+    """Turns of a training episode by step, e.g. {0: 4, 100: 8}; null: `limits.max_turns` from the start."""
+    truncations: Truncations = field(default_factory=Truncations)
+    """What an episode that a limit cut off counts as."""
+    oversampling: Oversampling = field(default_factory=Oversampling)
+    """Sessions among `rollout.n` that stand in for others."""
+    concurrent_replies: int | str | None = None
+    """Most calls of one agent loop worker to the rollout server at a time; "adaptive": as many as that takes well."""
     failures: FailurePolicy = field(default_factory=FailurePolicy)
     """What is done about failed episodes, and how many a run may lose."""
     chaos: Faults = field(default_factory=Faults)
@@ -56,6 +68,7 @@ class Settings:
                 f"agentgym.isolation must be one of {', '.join(get_args(Isolation))}; given: {self.isolation!r}"
             )
         weighted_sum(self.rewards)
+        reply_limit(self.concurrent_replies)
 
     @classmethod
     def of(cls, config: DictConfig) -> Settings:
@@ -67,16 +80,26 @@ class Settings:
         section: dict[str, Any] = OmegaConf.to_container(config.get("agentgym") or OmegaConf.create(), resolve=True)
         require_allowed_keys(section, [f.name for f in fields(cls)], "the section agentgym")
         try:
-            for name, kind in {"limits": Limits, "history": History, "failures": FailurePolicy}.items():
+            for name, kind in _SECTIONS.items():
                 section[name] = _made(kind, section.get(name) or {}, f"agentgym.{name}")
             section["pool"] = {
                 kind: _made(Placement, given or {}, f"agentgym.pool.{kind}")
                 for kind, given in (section.get("pool") or {}).items()
             }
+            section["horizon"] = Horizon(section["horizon"]) if section.get("horizon") else None
             section["chaos"] = Faults.of(section.get("chaos") or {})
             return cls(**section)
         except TypeError as error:
             raise ConfigurationError(f"the section agentgym has a value of a wrong type: {error}") from error
+
+
+_SECTIONS: dict[str, type] = {
+    "limits": Limits,
+    "history": History,
+    "truncations": Truncations,
+    "oversampling": Oversampling,
+    "failures": FailurePolicy,
+}
 
 
 def _made(kind: type, section: Mapping[str, Any], name: str) -> Any:

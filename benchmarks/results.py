@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 from agentgym_rl.viewer import chart
 from agentgym_rl.viewer.chart import Chart, Curve
 
-FOLDER = Path("outputs/benchmarks/rollout")
+FOLDER = Path("outputs/benchmarks")
 COLOURS = ("#2166c4", "#c8560a", "#1b8a5a", "#8448b5", "#a8324a", "#4f6272")
 LEGEND = 15
 """Height of a line of the legend."""
@@ -48,12 +48,12 @@ class Result:
     notes: Sequence[str] = ()
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """With the options that every benchmark has."""
+def parser(description: str | None, topic: str) -> argparse.ArgumentParser:
+    """With the options that every benchmark has; results of a topic go to a folder of its own."""
     made = argparse.ArgumentParser(
         description=description, formatter_class=lambda prog: argparse.ArgumentDefaultsHelpFormatter(prog, width=100)
     )
-    made.add_argument("--out", type=Path, default=FOLDER, help="folder of the result files")
+    made.add_argument("--out", type=Path, default=FOLDER / topic, help="folder of the result files")
     return made
 
 
