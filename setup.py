@@ -21,6 +21,7 @@ setup(
         "jinja2>=3.1",
         "psutil>=5.9",
         "pyarrow>=19.0.0",
+        "pyyaml>=6.0",
         "rich>=13.7",
         "scipy>=1.11",
         "typer>=0.12",

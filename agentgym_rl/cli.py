@@ -21,7 +21,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from typer.core import TyperGroup
 
 from agentgym_rl import follow as following
-from agentgym_rl.data.trajectory_json import append_trajectory, read_trajectories
+from agentgym_rl.data import select as selecting
+from agentgym_rl.data.sft_parquet import write_sft
+from agentgym_rl.data.trajectory_json import read_trajectories
 from agentgym_rl.data.user_tasks import load_tasks
 from agentgym_rl.environments import registry
 from agentgym_rl.environments.agentgym import service
@@ -35,11 +37,16 @@ from agentgym_rl.evaluation import run
 from agentgym_rl.evaluation.chaos import play_in_chaos
 from agentgym_rl.evaluation.policies import Sampling, forms, policies
 from agentgym_rl.evaluation.result import EpisodeRow, Evaluation
+from agentgym_rl.evaluation.trajectories_file import TrajectoriesFile
 from agentgym_rl.task import Task
+from agentgym_rl.training import driver
+from agentgym_rl.training.plan import read_plan
+from agentgym_rl.training.stages import RESULT
 from agentgym_rl.trajectory import Trajectory
 from agentgym_rl.viewer import terminal
 from agentgym_rl.viewer.chaos_table import chaos_table, chaos_total
 from agentgym_rl.viewer.report import write_report
+from agentgym_rl.viewer.selection_table import selection_table
 
 ARGUMENTS_HELP = "The task's arguments: a JSON object."
 ISOLATION_HELP = "Where the environment runs; a worker process may crash or hang."
@@ -129,10 +136,9 @@ def evaluate(
     sampling = Sampling(0.0 if greedy else temperature, max_tokens, seed)
     settings = {"policy": policy, "tasks": str(tasks), **asdict(sampling), "max_turns": max_turns}
     rows_file = out.with_name(out.name + ".rows.jsonl") if out else None
-    if save_trajectories and not (rows_file and rows_file.exists()):
-        save_trajectories.parent.mkdir(parents=True, exist_ok=True)
-        save_trajectories.unlink(missing_ok=True)
-    with policies(policy, sampling) as make_policy, _progress(len(chosen) * episodes, save_trajectories) as on_episode:
+    goes_on = rows_file is not None and rows_file.exists()
+    trajectories = TrajectoriesFile(save_trajectories, goes_on) if save_trajectories else None
+    with policies(policy, sampling) as make_policy, _progress(len(chosen) * episodes) as on_episode:
         evaluation = asyncio.run(
             run.evaluate(
                 make_policy,
@@ -144,6 +150,7 @@ def evaluate(
                 rows_file=rows_file,
                 settings=settings,
                 isolation=isolation,
+                trajectories=trajectories,
             )
         )
     console = Console()
@@ -152,6 +159,24 @@ def evaluate(
     if out and rows_file:
         evaluation.write(out)
         rows_file.unlink()
+    if trajectories:
+        trajectories.discard()
+
+
+@app.command()
+def select(
+    trajectories: Annotated[list[Path], typer.Option(help="A file that `eval --save-trajectories` wrote; any number.")],
+    out: Annotated[Path, typer.Option(help="The SFT parquet file to write.")],
+    top: Annotated[int | None, typer.Option(help="At most so many of each task, best first.")] = None,
+    min_return: Annotated[float | None, typer.Option(help="Lowest sum of the environment's rewards.")] = None,
+    only_success: Annotated[bool, typer.Option("--only-success", help="Only solved ones.")] = False,
+    distinct: Annotated[bool, typer.Option("--distinct", help="Same actions in the same task: one.")] = False,
+) -> None:
+    """Keep the best of sampled trajectories, as parquet to imitate; failed ones never."""
+    given = [trajectory for file in trajectories for trajectory in read_trajectories(file)]
+    selection = selecting.select(given, selecting.Rules(top, min_return, only_success, distinct))
+    Console().print(selection_table(selection))
+    write_sft(selection.kept, out)
 
 
 @app.command()
@@ -214,6 +239,27 @@ def chaos(
         raise typer.Exit(1)
 
 
+@app.command()
+def train(
+    plan: Annotated[Path, typer.Option(help="A YAML file; agentgym_rl/training/plan.py says what it may hold.")],
+    out: Annotated[Path | None, typer.Option(help="Its folder; default: outputs/ and the plan's name.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="VARIABLE=VALUE of the plan; any number.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print every command, and run nothing.")] = False,
+) -> None:
+    """Run a training plan: rounds of ordinary commands, each printed. Run again, it goes on where it was stopped."""
+    values = dict(_setting(text) for text in settings or [])
+    read = read_plan(plan, out or Path("outputs") / plan.stem, values)
+    if dry_run:
+        driver.show(read, Console())
+        return
+    driver.train(read, Console())
+    evaluations = [
+        (stage.name, Evaluation.read(stage.folder / RESULT)) for stage in read.stages if stage.kind == "evaluate"
+    ]
+    if evaluations:
+        Console().print(terminal.policies_table(evaluations))
+
+
 @app.command(context_settings={"ignore_unknown_options": True})
 def follow(
     command: Annotated[list[str], typer.Argument(help="A verl command, after `--`.")],
@@ -226,8 +272,8 @@ def follow(
 
 
 @contextmanager
-def _progress(total: int, trajectories_file: Path | None) -> Iterator[Callable[[EpisodeRow, Trajectory | None], None]]:
-    """A progress bar, and the function that moves it as episodes finish and keeps their trajectories."""
+def _progress(total: int) -> Iterator[Callable[[EpisodeRow, Trajectory | None], None]]:
+    """A progress bar, and the function that moves it as episodes finish."""
     solved = 0
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -237,8 +283,6 @@ def _progress(total: int, trajectories_file: Path | None) -> Iterator[Callable[[
             nonlocal solved
             solved += row.success is True
             progress.update(bar, advance=1, description=f"solved {solved}")
-            if trajectories_file and trajectory:
-                append_trajectory(trajectory, trajectories_file)
 
         yield on_episode
 
@@ -256,6 +300,13 @@ async def _play_shown(console: Console, task: Task, spec: str, sampling: Samplin
                 on_turn=lambda turn: terminal.show_turn(console, turn, next(numbers)),
                 on_opening=lambda opening: terminal.show_messages(console, opening.messages),
             )
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise ConfigurationError(f"--set reads VARIABLE=VALUE; given: {text!r}")
+    return name, value
 
 
 def _labelled_evaluation(text: str) -> tuple[str, Evaluation]:

@@ -191,16 +191,19 @@ def test_an_interrupted_eval_goes_on_and_a_finished_one_starts_anew(tmp_path):
     out, trajectories = tmp_path / "e.json", tmp_path / "t.jsonl"
     command = ["eval", "--tasks", path, "--policy", "expert", "--out", out, "--save-trajectories", trajectories]
     assert run(*command).exit_code == 0
+    whole = trajectories.read_text()
     rows = [json.dumps({"settings": Evaluation.read(out).settings}), json.dumps(json.loads(out.read_text())["rows"][0])]
     (tmp_path / "e.json.rows.jsonl").write_text("\n".join(rows) + "\n")
+    (tmp_path / "t.jsonl.episodes").write_text("0 " + whole.splitlines()[0] + "\n")
     Stairs.played.clear()
     assert run(*command).exit_code == 0
     assert Stairs.played == ["b"]
-    assert len(read_trajectories(trajectories)) == 3
+    assert [t.task.id for t in read_trajectories(trajectories)] == ["a", "b"]
     Stairs.played.clear()
     assert run(*command).exit_code == 0
     assert sorted(Stairs.played) == ["a", "b"]
     assert len(read_trajectories(trajectories)) == 2
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["e.json", "t.jsonl", "tasks.jsonl"]
 
 
 def test_eval_in_worker_processes_gives_the_same_rows(tmp_path):

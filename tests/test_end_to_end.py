@@ -6,6 +6,7 @@ Each starts Ray and takes one to two minutes, so one run answers as many questio
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from agentgym_rl.episode import play
 from agentgym_rl.follow import read_metrics
 from agentgym_rl.policy import ExpertPolicy
 from agentgym_rl.task import Task
+from verl_ext.advantages.registry import ESTIMATORS
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
@@ -139,21 +141,37 @@ def test_the_stock_trainer_takes_our_agent_loop(training: Training, policy: Path
     assert metrics[1]["training/num_turns/mean"] > 1
 
 
-def test_a_ppo_step_with_critic_and_both_kl_terms_on_environments_that_are_ray_actors(
-    training: Training, policy: Path
+def test_every_estimator_takes_two_steps_with_a_critic_that_learns_and_both_kl_terms(
+    training: Training, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One training of 24 steps, a step an estimator, on sessions that are split, in environments that are Ray actors."""
+    tried = training.folder / "tried.jsonl"
+    monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "doubles_estimators")
+    monkeypatch.setenv("ESTIMATORS_TRIED", str(tried))
     metrics = training.run(
         policy,
-        1,
-        "algorithm.adv_estimator=gae",
+        2 * len(ESTIMATORS),
+        "algorithm.adv_estimator=each_in_turn",
         "algorithm.use_kl_in_reward=True",
         "actor_rollout_ref.actor.use_kl_loss=True",
+        "actor_rollout_ref.actor.optim.lr=1e-5",
+        "critic.enable=True",
         f"critic.model.path={policy}",
+        "critic.ppo_mini_batch_size=1",
+        "critic.optim.lr=1e-3",
+        "agentgym.history.rerender=true",
+        "data.max_prompt_length=256",
+        "+agentgym.rewards.invalid_action=-1.0",  # it knows no action yet: something that a critic can learn
         "+agentgym.pool.babyai={actors: 1, slots_per_actor: 8}",
     )
-    assert metrics[1]["critic/vf_loss"] > 0
+    lines = [json.loads(line) for line in tried.read_text().splitlines()]
+    assert [line["name"] for line in lines] == [*ESTIMATORS, *ESTIMATORS]
+    assert all(line["finite"] and line["outside"] == 0 for line in lines)
+    assert all(line["rows"] == 24 for line in lines)  # 8 sessions of 3 turns, a row each
     assert metrics[1]["actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-4)  # the reference is the policy itself
     assert metrics[1]["actor/kl_loss"] == pytest.approx(0, abs=1e-4)
+    losses = [metrics[step]["critic/vf_loss"] for step in range(1, len(lines) + 1)]
+    assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
 
 
 def test_failed_environments_leave_the_step_and_are_counted(training: Training, policy: Path) -> None:
@@ -204,8 +222,11 @@ def test_the_asynchronous_trainer_trains_and_counts_failures(training: Training,
     assert all(metrics[step]["episode/babyai/count"] >= 4 for step in (1, 2))
 
 
-def test_a_killed_training_goes_on_from_its_checkpoint(training: Training, policy: Path) -> None:
-    process = training.start(training.command(policy, 4, "trainer.save_freq=1"))
+def test_a_killed_training_goes_on_from_its_checkpoint_and_a_collapsing_one_goes_back_to_it(
+    training: Training, policy: Path
+) -> None:
+    shared = ("trainer.save_freq=1", "agentgym.curriculum={}", "agentgym.horizon={0: 1, 2: 2}")
+    process = training.start(training.command(policy, 4, *shared))
     saved = training.folder / "checkpoints" / "latest_checkpointed_iteration.txt"
     deadline = time.monotonic() + SECONDS
     while not (saved.exists() and int(saved.read_text()) >= 2):
@@ -215,11 +236,18 @@ def test_a_killed_training_goes_on_from_its_checkpoint(training: Training, polic
     end(process)
     reached = int(saved.read_text())
     before = training.metrics
-    after = training.run(policy, reached + 2, "trainer.save_freq=1")
+    # Each group of this policy is flat, as the killed run saw for two steps or more. So the next step is one too many: it
+    # goes back, and so does the third after that; then there are two left.
+    flat = ("agentgym.watch.action=rollback", "agentgym.watch.max_flat_groups=0", "agentgym.watch.patience=3")
+    after = training.run(policy, reached + 4, *shared, *flat)
     second = read_metrics_of_last_run(training)
-    assert min(second) == reached + 1
-    assert max(second) == reached + 2
+    assert min(second) == reached
+    assert max(second) == reached + 4
     assert set(before) <= set(after)
+    assert training.log.read_text().count("going back to the last checkpoint: flat_groups was above its bound") == 2
+    assert before[1]["episode/babyai/turns/max"] == 1
+    assert second[reached + 1]["episode/babyai/turns/max"] == 2
+    assert second[reached + 1]["curriculum/played_share"] > before[reached]["curriculum/played_share"]
 
 
 def read_metrics_of_last_run(training: Training) -> dict[int, dict[str, float]]:

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("agentgym_rl", "verl_ext", "data_preprocess", "recipes")
-DISTRIBUTION_OF = {"jinja2": "jinja2", "omegaconf": "hydra-core", "tokenizers": "transformers"}
+DISTRIBUTION_OF = {"jinja2": "jinja2", "omegaconf": "hydra-core", "tokenizers": "transformers", "yaml": "pyyaml"}
 """Import names that differ from the distribution that brings them."""
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,17 @@ import torch
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 
+from agentgym_rl.data.sft_parquet import write_sft
+from agentgym_rl.data.trajectory_json import from_dict, to_line
+from agentgym_rl.environment import Environment, Facts, StepResult
+from agentgym_rl.episode import play
 from agentgym_rl.errors import ConfigurationError, DataError
-from agentgym_rl.messages import system, user
+from agentgym_rl.messages import Message, system, user
+from agentgym_rl.policy import SampledTokens
+from agentgym_rl.task import Task
+from agentgym_rl.trajectory import Trajectory
 from verl_ext.agent_loop.chat_tokens import ChatTokens
+from verl_ext.agent_loop.token_policy import TokenBudget, TokenPolicy
 from verl_ext.default_policy import make_default_policy
 from verl_ext.sft_dataset import SftDataset
 
@@ -162,3 +174,104 @@ def test_a_file_that_is_missing_or_of_another_kind_is_named(tmp_path, tokenizer)
         dataset(str(tmp_path / "text.parquet"), tokenizer)
     with pytest.raises(DataError, match="has no column 'messages'; it has: chats"):
         dataset(written(tmp_path / "b.parquet", TALK, column="chats"), tokenizer)
+
+
+# Replies that were sampled token by token
+
+
+class Saying:
+    """A policy server that answers with the given ids, in order."""
+
+    def __init__(self, replies: Sequence[Sequence[int]]):
+        self._replies = iter(replies)
+
+    async def __call__(self, ids: list[int], most: int) -> SampledTokens:
+        reply = tuple(next(self._replies))
+        return SampledTokens(reply, tuple(-0.5 for _ in reply))
+
+
+def spelled(tokenizer, text: str) -> list[int]:
+    """The ids of its characters one by one: another way to say the same text."""
+    return [id for letter in text for id in tokenizer.encode(letter, add_special_tokens=False)]
+
+
+class Echo(Environment):
+    """Any two replies end it; the second observation never comes."""
+
+    facts = Facts(reward_range=(0.0, 1.0), max_turns=9)
+    instructions = "rules"
+
+    async def reset(self, task: Task) -> Sequence[Message]:
+        return [user("a wall")]
+
+    async def step(self, action: Message) -> StepResult:
+        self.steps = getattr(self, "steps", 0) + 1
+        return StepResult.going_on("a door") if self.steps == 1 else StepResult.at_end(1.0, True, "won")
+
+
+def played(tokenizer, *replies: Sequence[int]) -> tuple[TokenPolicy, Trajectory]:
+    policy = TokenPolicy(Saying(replies), ChatTokens(tokenizer), TokenBudget(500, 500, 100))
+    return policy, asyncio.run(play(policy, Echo(), Task("t", "echo")))
+
+
+def test_an_item_holds_the_ids_that_were_sampled_where_their_text_has_others(tmp_path, tokenizer):
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    left, door = spelled(tokenizer, "left"), spelled(tokenizer, "wall")
+    assert tokenizer.encode(tokenizer.decode(left), add_special_tokens=False) != left
+    # the first reply ends by itself, the second was cut off
+    policy, trajectory = played(tokenizer, [*left, end], door)
+    write_sft([from_dict(json.loads(to_line(trajectory)))], tmp_path / "sft.parquet")
+    item = dataset(str(tmp_path / "sft.parquet"), tokenizer)[0]
+    (segment,) = policy.segments
+    assert item["input_ids"].tolist() == segment.prompt_ids + segment.response_ids
+    assert trained_text(item, tokenizer) == "left<|im_end|>"
+    whole_policy, whole = played(tokenizer, [*left, end], [*door, end])
+    write_sft([whole], tmp_path / "whole.parquet")
+    item = dataset(str(tmp_path / "whole.parquet"), tokenizer)[0]
+    (segment,) = whole_policy.segments
+    assert item["loss_mask"].tolist() == [0] * len(segment.prompt_ids) + segment.mask
+
+
+def test_what_a_checkpoint_samples_is_what_its_fine_tuning_sees(tmp_path, tokenizer):
+    from verl_ext.rollout.checkpoint_policy import checkpoint_policies
+
+    async def play_with(policies: list[TokenPolicy]) -> list[Trajectory]:
+        tasks = [Task(f"t{number}", "echo") for number in range(len(policies))]
+        return await asyncio.gather(*(play(p, Echo(), t) for p, t in zip(policies, tasks, strict=True)))
+
+    # a policy with random weights: nearly nothing it says has the ids that the tokenizer would give its text
+    with checkpoint_policies(tokenizer.name_or_path, temperature=1.0, max_tokens=8, seed=0) as make_policy:
+        policies = [make_policy(Echo(), Task("t", "echo"), episode) for episode in range(4)]
+        trajectories = asyncio.run(play_with(policies))
+    read = [from_dict(json.loads(to_line(trajectory))) for trajectory in trajectories]
+    write_sft([ended(trajectory) for trajectory in read], tmp_path / "sft.parquet")
+    seen = [item["input_ids"].tolist() for item in dataset(str(tmp_path / "sft.parquet"), tokenizer)]
+    assert seen == [policy.segments[0].prompt_ids + policy.segments[0].response_ids for policy in policies]
+    assert seen != [ChatTokens(tokenizer).render(trajectory.messages).ids for trajectory in trajectories]
+
+
+def ended(trajectory: Trajectory) -> Trajectory:
+    """As if no reply had been cut off, so that all of them are trained."""
+    turns = (replace(turn, reply=replace(turn.reply, complete=True)) for turn in trajectory.turns)
+    return replace(trajectory, turns=tuple(turns))
+
+
+def test_a_reply_without_ids_is_encoded_beside_one_that_has_them(tmp_path, tokenizer):
+    left = [*spelled(tokenizer, "left"), tokenizer.convert_tokens_to_ids("<|im_end|>")]
+    row = [{**message, "token_ids": left if message["content"] == "left" else None} for message in TALK]
+    chat = ChatTokens(tokenizer)
+    head, between = chat.opening([system("rules"), user("a wall")]), chat.continuation([user("a door")], left)
+    item = dataset(written(tmp_path / "a.parquet", row), tokenizer)[0]
+    assert item["input_ids"].tolist() == head + left + between + chat.encode_reply("open")
+
+
+def test_the_ids_of_another_tokenizer_are_refused_with_the_row_that_has_them(tmp_path, tokenizer):
+    row = [{**message, "token_ids": [70, 71] if message["content"] == "open" else None} for message in TALK]
+    text = tokenizer.decode([70, 71])
+    file = written(tmp_path / "a.parquet", [{**message, "token_ids": None} for message in TALK], row)
+    with pytest.raises(DataError) as error:
+        dataset(file, tokenizer)
+    assert str(error.value) == (
+        f"row 1 of {file}: a reply's token_ids are those of another tokenizer: here they read {text!r}, and its "
+        "content is 'open'"
+    )

@@ -10,7 +10,7 @@ import pytest
 from agentgym_rl.data.sft_parquet import write_sft
 from agentgym_rl.errors import DataError
 from agentgym_rl.messages import assistant, system, user
-from agentgym_rl.policy import Reply
+from agentgym_rl.policy import Reply, SampledTokens
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
 
@@ -33,16 +33,23 @@ def test_a_trajectory_becomes_one_row_with_its_replies_marked(tmp_path):
     assert rows_of(tmp_path / "sft.parquet") == [
         {
             "messages": [
-                {"role": "system", "content": "rules", "loss": False},
-                {"role": "user", "content": "a wall", "loss": False},
-                {"role": "assistant", "content": "left", "loss": True},
-                {"role": "user", "content": "a door", "loss": False},
-                {"role": "assistant", "content": "open", "loss": True},
+                {"role": "system", "content": "rules", "loss": False, "token_ids": None},
+                {"role": "user", "content": "a wall", "loss": False, "token_ids": None},
+                {"role": "assistant", "content": "left", "loss": True, "token_ids": None},
+                {"role": "user", "content": "a door", "loss": False, "token_ids": None},
+                {"role": "assistant", "content": "open", "loss": True, "token_ids": None},
             ],
             "task_id": "t1",
             "environment": "maze",
         }
     ]
+
+
+def test_the_ids_of_a_sampled_reply_stand_beside_its_text(tmp_path):
+    sampled = Turn(Reply(assistant("left"), True, SampledTokens((7, 9, 2), (-1.0, -2.0, 0.0))), (user("a door"),), 0.0)
+    write_sft([trajectory(sampled, turn("open"))], tmp_path / "sft.parquet")
+    messages = rows_of(tmp_path / "sft.parquet")[0]["messages"]
+    assert [message["token_ids"] for message in messages] == [None, None, [7, 9, 2], None, None]
 
 
 def test_replies_that_were_not_understood_or_were_cut_off_are_context_only(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_rl.data.trajectory_json import append_trajectory, from_dict, read_trajectories, to_dict
+from agentgym_rl.data.trajectory_json import from_dict, read_trajectories, to_dict, to_line
 from agentgym_rl.errors import DataError
 from agentgym_rl.messages import Message, ToolCall, assistant, user
 from agentgym_rl.policy import Reply, SampledTokens
@@ -44,11 +44,9 @@ def test_a_trajectory_survives_json(trajectory):
 
 @settings(max_examples=15, deadline=None)
 @given(written=st.lists(trajectories, max_size=3))
-def test_a_file_holds_trajectories_in_the_order_they_were_appended(tmp_path_factory, written):
+def test_a_file_of_lines_holds_the_trajectories_in_their_order(tmp_path_factory, written):
     path = tmp_path_factory.mktemp("lines") / "trajectories.jsonl"
-    path.touch()
-    for trajectory in written:
-        append_trajectory(trajectory, path)
+    path.write_text("".join(map(to_line, written)), encoding="utf-8")
     assert read_trajectories(path) == written
 
 
@@ -95,9 +93,16 @@ def test_a_missing_file_is_named(tmp_path):
         read_trajectories(tmp_path / "none.jsonl")
 
 
-def test_info_that_is_no_json_is_refused_and_nothing_is_written(tmp_path):
+def test_the_ids_and_log_probs_of_a_reply_survive_bit_for_bit(tmp_path):
+    sampled = SampledTokens((151644, 7, 0), (-0.1, -1.1754943508222875e-38, float("-inf")))
+    turn = Turn(Reply(assistant("up"), False, sampled), (), 0.0)
+    (tmp_path / "t.jsonl").write_text(to_line(Trajectory(Task("t", "stairs"), (), (turn,), StopReason.TOKEN_BUDGET)))
+    (read,) = read_trajectories(tmp_path / "t.jsonl")
+    assert read.turns[0].reply == Reply(assistant("up"), False, sampled)
+
+
+def test_info_that_is_no_json_is_refused():
     turn = Turn(Reply(assistant("up")), (), 0.0, info={"grid": {1, 2}})
     trajectory = Trajectory(Task("t", "stairs"), (), (turn,), StopReason.TERMINATED)
     with pytest.raises(DataError, match="trajectory of task 't' can't be written as JSON: Object of type set"):
-        append_trajectory(trajectory, tmp_path / "t.jsonl")
-    assert not (tmp_path / "t.jsonl").exists()
+        to_line(trajectory)

@@ -1,8 +1,10 @@
 """The dataset of verl's `verl.trainer.sft_trainer` whose tokens are those that reinforcement learning will see.
 
 verl's own `MultiTurnSFTDataset` renders every message by itself, which gives other ids than a rollout for many
-templates. This one builds ids and mask with `ChatTokens`, exactly as the agent loop does. Everything is rendered when
-the dataset is made, so that a row that can't work stops the run before training and not in the middle of an epoch.
+templates. This one builds ids and mask with `ChatTokens`, exactly as the agent loop does. A reply that was sampled
+token by token brings its ids, and they stay as they were sampled: encoded again, its text may well have others.
+Everything is rendered when the dataset is made, so that a row that can't work stops the run before training and not in
+the middle of an epoch.
 
 Selected by `data.custom_cls.path=pkg://verl_ext.sft_dataset data.custom_cls.name=SftDataset`.
 """
@@ -19,7 +21,7 @@ from torch.utils.data import Dataset
 
 from agentgym_rl.errors import AgentGymError, ConfigurationError, DataError
 from agentgym_rl.messages import Message
-from verl_ext.agent_loop.chat_tokens import ChatTokens
+from verl_ext.agent_loop.chat_tokens import ChatTokens, RenderedConversation
 
 
 class SftDataset(Dataset):
@@ -29,7 +31,8 @@ class SftDataset(Dataset):
 
     Args:
         parquet_files: one path or several. A message is `role`, `content` and, if only some replies are to be trained,
-            `loss`; without it every reply is.
+            `loss`; without it every reply is. A reply may have `token_ids`, which must be this tokenizer's for its
+            content.
         tokenizer: the policy's.
         config: verl's `data` section. Used: `messages_key`, `max_length` (tokens), `apply_chat_template_kwargs`.
         processor: of multimodal models, which are not supported.
@@ -37,7 +40,7 @@ class SftDataset(Dataset):
 
     Raises:
         ConfigurationError: an option asks for padding, truncation or images.
-        DataError: a row is no conversation or is too long; names file and row.
+        DataError: a row is no conversation, is too long, or has the ids of another tokenizer; names file and row.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ def _item(chat: ChatTokens, row: Any, max_tokens: int, where: str) -> tuple[torc
     if not isinstance(row, list):
         raise DataError(f"{where}: a conversation is a list of messages; given: {row!r}")
     try:
-        ids, mask = chat.render([Message.from_chat(message) for message in row], _trained(row))
+        ids, mask = _rendered(chat, [Message.from_chat(message) for message in row], row)
     except AgentGymError as error:
         raise DataError(f"{where}: {error}") from error
     if 1 not in mask:
@@ -97,6 +100,38 @@ def _item(chat: ChatTokens, row: Any, max_tokens: int, where: str) -> tuple[torc
     if len(ids) > max_tokens:
         raise DataError(f"{where}: the conversation has {len(ids)} tokens; data.max_length allows {max_tokens}")
     return torch.tensor(ids), torch.tensor(mask)
+
+
+def _rendered(chat: ChatTokens, messages: Sequence[Message], row: Sequence[Mapping[str, Any]]) -> RenderedConversation:
+    """Ids and mask, with the sampled ids of those replies that have them."""
+    trained = _trained(row)
+    encoded = chat.render(messages, trained)  # refuses what is no conversation
+    replies = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    if not any(row[index].get("token_ids") for index in replies):
+        return encoded
+    ids = chat.opening(messages[: replies[0]])
+    mask = [0] * len(ids)
+    for index, following in zip(replies, [*replies[1:], None], strict=True):
+        reply = _reply_ids(chat, messages[index].content, row[index].get("token_ids"))
+        ids += reply
+        mask += [int(trained[index])] * len(reply)
+        if following is not None:
+            between = chat.continuation(messages[index + 1 : following], reply)
+            ids += between
+            mask += [0] * len(between)
+    return RenderedConversation(ids, mask)
+
+
+def _reply_ids(chat: ChatTokens, content: str, sampled: Sequence[int] | None) -> list[int]:
+    if not sampled:
+        return chat.encode_reply(content)
+    decoded = chat.reply_text(sampled)
+    if decoded != content:
+        raise DataError(
+            f"a reply's token_ids are those of another tokenizer: here they read {decoded!r}, and its content is "
+            f"{content!r}"
+        )
+    return list(sampled)
 
 
 def _trained(row: Sequence[Mapping[str, Any]]) -> list[bool]:

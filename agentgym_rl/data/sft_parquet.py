@@ -1,8 +1,9 @@
 """Trajectories -> a parquet file of conversations to imitate, with a flag per message that says whether it is trained.
 
 A reply is trained when the environment understood it and no token limit cut it off; other replies stay in the
-conversation as context. What was not worth imitating as a whole is filtered out before; only what can't be imitated is
-left out here, and said so.
+conversation as context. Where a reply was sampled token by token, its ids go along: its text may have other ids when it
+is encoded again, and those would not be what the policy said. What was not worth imitating as a whole is filtered out
+before (`select.py`); only what can't be imitated is left out here, and said so.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from agentgym_rl.data.replaced import replaced
 from agentgym_rl.errors import DataError
+from agentgym_rl.messages import Message
 from agentgym_rl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -25,8 +27,8 @@ def write_sft(trajectories: Sequence[Trajectory], path: str | Path) -> int:
 
     Args:
         trajectories: what to imitate, in order.
-        path: the parquet file; one row a trajectory with the columns `messages` (`role`, `content`, `loss`), `task_id`
-            and `environment`. It appears whole or not at all.
+        path: the parquet file; one row a trajectory with the columns `messages` (`role`, `content`, `loss`,
+            `token_ids` or None), `task_id` and `environment`. It appears whole or not at all.
 
     Returns:
         How many were written.
@@ -50,6 +52,11 @@ def write_sft(trajectories: Sequence[Trajectory], path: str | Path) -> int:
     return len(rows)
 
 
+def can_be_imitated(trajectory: Trajectory) -> bool:
+    """Whether `write_sft` takes it: it did not fail, and at least one of its replies is trained."""
+    return not _why_not(trajectory)
+
+
 def _why_not(trajectory: Trajectory) -> str:
     """Why a trajectory can't be imitated; empty if it can."""
     if trajectory.failure:
@@ -65,15 +72,21 @@ def _trained(trajectory: Trajectory) -> list[bool]:
 
 
 def _to_row(trajectory: Trajectory) -> dict[str, Any]:
-    messages = [{**message.to_chat(), "loss": False} for message in trajectory.opening]
+    messages = [_to_cell(message) for message in trajectory.opening]
     for turn, trained in zip(trajectory.turns, _trained(trajectory), strict=True):
-        messages.append({**turn.reply.message.to_chat(), "loss": trained})
-        messages += [{**message.to_chat(), "loss": False} for message in turn.observation]
+        sampled = turn.reply.tokens
+        messages.append(_to_cell(turn.reply.message, trained, list(sampled.ids) if sampled else None))
+        messages += [_to_cell(message) for message in turn.observation]
     return {"messages": messages, "task_id": trajectory.task.id, "environment": trajectory.task.environment}
+
+
+def _to_cell(message: Message, trained: bool = False, token_ids: list[int] | None = None) -> dict[str, Any]:
+    return {**message.to_chat(), "loss": trained, "token_ids": token_ids}
 
 
 def _schema() -> Any:
     import pyarrow as pa
 
-    message = pa.struct([("role", pa.string()), ("content", pa.string()), ("loss", pa.bool_())])
-    return pa.schema([("messages", pa.list_(message)), ("task_id", pa.string()), ("environment", pa.string())])
+    text, ids = pa.string(), pa.list_(pa.int64())
+    message = pa.struct([("role", text), ("content", text), ("loss", pa.bool_()), ("token_ids", ids)])
+    return pa.schema([("messages", pa.list_(message)), ("task_id", text), ("environment", text)])

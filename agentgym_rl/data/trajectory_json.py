@@ -50,18 +50,16 @@ def from_dict(row: Mapping[str, Any]) -> Trajectory:
         raise DataError(f"not a trajectory: {error}") from error
 
 
-def append_trajectory(trajectory: Trajectory, path: str | Path) -> None:
-    """Add one line to a JSON Lines file.
+def to_line(trajectory: Trajectory) -> str:
+    """One line of a JSON Lines file.
 
     Raises:
         DataError: the trajectory holds something that is no JSON value.
     """
     try:
-        line = json.dumps(to_dict(trajectory))
+        return json.dumps(to_dict(trajectory)) + "\n"
     except (TypeError, ValueError) as error:
         raise DataError(f"the trajectory of task {trajectory.task.id!r} can't be written as JSON: {error}") from error
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(line + "\n")
 
 
 def read_trajectories(path: str | Path) -> list[Trajectory]:

@@ -14,6 +14,7 @@ from agentgym_rl.episode import Limits, play
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.evaluation.result import EpisodeRow, Evaluation
 from agentgym_rl.evaluation.rows_file import RowsFile
+from agentgym_rl.evaluation.trajectories_file import TrajectoriesFile
 from agentgym_rl.policy import Policy
 from agentgym_rl.task import Task
 from agentgym_rl.together import all_or_cancel
@@ -33,6 +34,7 @@ async def evaluate(
     rows_file: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     isolation: registry.Isolation = "thread",
+    trajectories: TrajectoriesFile | None = None,
 ) -> Evaluation:
     """Play `episodes_per_task` episodes of each task.
 
@@ -45,6 +47,7 @@ async def evaluate(
         rows_file: where rows are kept as they finish; episodes that are already there are not played again.
         settings: what this evaluation is to be known by; goes into the result and guards `rows_file`.
         isolation: where the environments run; "process" survives one that crashes its interpreter.
+        trajectories: gets every episode, and is published at the end; one that it lacks is played again.
 
     Raises:
         ConfigurationError, DataError: nothing can be played like this; episodes under way are cancelled.
@@ -57,10 +60,14 @@ async def evaluate(
     async def row_of(task: Task, episode: int) -> EpisodeRow:
         trajectory = None
         row = file.done.get((task.id, episode)) if file else None
+        if trajectories is not None and (task.id, episode) not in trajectories:
+            row = None
         if row is None:
             async with slots:
                 trajectory = await _play_one(make_policy, task, episode, limits, isolation)
             row = EpisodeRow.from_trajectory(trajectory, episode)
+            if trajectories is not None:  # before its row, which says that the episode is done
+                trajectories.append(trajectory, episode)
             if file:
                 file.append(row)
         if on_episode:
@@ -68,6 +75,8 @@ async def evaluate(
         return row
 
     rows = await all_or_cancel([row_of(task, episode) for task in tasks for episode in range(episodes_per_task)])
+    if trajectories is not None:
+        trajectories.publish((row.task, row.episode) for row in rows)
     return Evaluation(tuple(rows), settings)
 
 

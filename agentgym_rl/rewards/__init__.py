@@ -7,20 +7,27 @@ its total is exactly the sum of its turns, so nothing is lost on the way to toke
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from agentgym_rl.errors import ConfigurationError, DataError, did_you_mean
 from agentgym_rl.trajectory import Trajectory
 
-RewardFunction = Callable[[Trajectory], "list[float]"]
-"""Trajectory of T turns -> T numbers."""
+RewardFunction = Callable[..., "list[float]"]
+"""Trajectory of T turns -> T numbers; further arguments are the configuration's."""
+Weights = Mapping[str, "float | Mapping[str, Any]"]
+"""Reward name -> its weight, or {weight: its weight, argument: value, ...} if the function takes arguments."""
 
 _TARGETS = {
     "outcome": "agentgym_rl.rewards.outcome:outcome",
     "environment": "agentgym_rl.rewards.outcome:environment_reward",
     "format": "agentgym_rl.rewards.format:format_penalty",
+    "invalid_action": "agentgym_rl.rewards.format:invalid_action",
+    "overlong": "agentgym_rl.rewards.overlong:overlong",
 }
 
 
@@ -53,31 +60,55 @@ def reward_function(name: str) -> RewardFunction:
         raise ConfigurationError(f"reward {name!r} can't be imported: {error}") from error
 
 
-def weighted_sum(weights: Mapping[str, float]) -> Callable[[Trajectory], Reward]:
-    """The reward sum_k weights[k] * function_k, turn by turn.
+def weighted_sum(weights: Weights) -> Callable[[Trajectory], Reward]:
+    """The reward sum_k weight_k * function_k(trajectory, **arguments_k), turn by turn.
 
     Args:
-        weights: reward name -> weight; at least one.
+        weights: at least one, e.g. {"outcome": 1.0, "overlong": {"weight": 0.5, "budget": 4096, "buffer": 512}}.
 
     Raises:
-        ConfigurationError: no weight, a weight that is no finite number, an unknown name.
+        ConfigurationError: no weight, a weight that is no finite number, an unknown name, an argument that the
+            function does not take or one that it needs and does not get.
     """
     if not weights:
         raise ConfigurationError("a reward needs at least one named function with a weight, e.g. {'outcome': 1.0}")
-    for name, weight in weights.items():
-        if not isinstance(weight, (int, float)) or not math.isfinite(weight):
-            raise ConfigurationError(f"the weight of reward {name!r} must be a finite number; given: {weight!r}")
-    functions = {name: reward_function(name) for name in weights}
+    terms = {name: _term(name, given) for name, given in weights.items()}
 
     def reward(trajectory: Trajectory) -> Reward:
         turns = len(trajectory.turns)
         total_T, parts = [0.0] * turns, {}
-        for name, function in functions.items():
+        for name, (weight, function) in terms.items():
             scores_T = function(trajectory)
             if len(scores_T) != turns or not all(math.isfinite(score) for score in scores_T):
                 raise DataError(f"reward {name!r} must give {turns} finite numbers, one a turn; it gave {scores_T!r}")
-            parts[name] = weights[name] * sum(scores_T)
-            total_T = [total + weights[name] * score for total, score in zip(total_T, scores_T, strict=True)]
+            parts[name] = weight * sum(scores_T)
+            total_T = [total + weight * score for total, score in zip(total_T, scores_T, strict=True)]
         return Reward(tuple(total_T), parts)
 
     return reward
+
+
+def _term(name: str, given: float | Mapping[str, Any]) -> tuple[float, RewardFunction]:
+    """A weight, and the function that it belongs to with its arguments."""
+    arguments = dict(given) if isinstance(given, Mapping) else {"weight": given}
+    if "weight" not in arguments:
+        raise ConfigurationError(f"reward {name!r} needs a weight beside its arguments; given: {dict(arguments)}")
+    weight = arguments.pop("weight")
+    if not isinstance(weight, (int, float)) or not math.isfinite(weight):
+        raise ConfigurationError(f"the weight of reward {name!r} must be a finite number; given: {weight!r}")
+    function = reward_function(name)
+    _require_arguments(name, function, arguments)
+    return weight, partial(function, **arguments)
+
+
+def _require_arguments(name: str, function: RewardFunction, arguments: Mapping[str, Any]) -> None:
+    """Hold the arguments to what the function takes behind the trajectory."""
+    takes = "no argument"
+    try:
+        signature = inspect.signature(function)
+        takes = ", ".join(list(signature.parameters)[1:]) or takes
+        signature.bind(None, **arguments)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"reward {name!r}: {error}; it takes: {takes}; given: {', '.join(arguments) or 'none'}"
+        ) from error

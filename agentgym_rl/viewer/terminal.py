@@ -99,6 +99,17 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     return table
 
 
+def policies_table(evaluations: Iterable[tuple[str, Evaluation]]) -> Table:
+    """One line a labelled evaluation, over all its environments: episodes, success with its interval, turns."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    for name in ("evaluation", "episodes", "success (95%)", "turns"):
+        table.add_column(name, no_wrap=name != "evaluation")
+    for label, evaluation in evaluations:
+        whole = evaluation.overall()
+        table.add_row(Text(label), str(whole.episodes), rate_text(whole.success), _number(whole.mean_turns))
+    return table
+
+
 def show_failures(console: Console, evaluation: Evaluation) -> None:
     """One example of each cause, with its message."""
     examples = {row.failure: row for row in reversed(evaluation.rows) if row.failure is not None}

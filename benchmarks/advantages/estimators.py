@@ -15,7 +15,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from verl.trainer.ppo.core_algos import compute_gae_advantage_return, compute_grpo_outcome_advantage
+from verl.trainer.config import AlgoConfig
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 from agentgym_rl.viewer.chart import Curve, Point
 from benchmarks.advantages.workload import rows_of, trajectories
@@ -23,7 +24,14 @@ from benchmarks.results import Result, Verdict, machine, parser, write
 from verl_ext.advantages.batch import TrajectoryBatch
 from verl_ext.advantages.registry import ESTIMATORS, estimator
 
-VERL, VERL_GAE = "verl grpo", "verl gae"
+VERL = {
+    "trajectory_grpo": "grpo",
+    "trajectory_rloo": "rloo",
+    "trajectory_reinforce_pp": "reinforce_plus_plus",
+    "trajectory_reinforce_pp_baseline": "reinforce_plus_plus_baseline",
+    "trajectory_gae": "gae",
+}
+"""Estimator -> verl's own, on one row a trajectory."""
 TURN_LEVEL = ("gigpo", "turn_grpo", "turn_returns")
 TARGET_RATIO, TARGET_MILLISECONDS = 1.5, 100.0
 Call = Callable[[], Any]
@@ -40,13 +48,19 @@ def calls(batch: TrajectoryBatch) -> dict[str, Call]:
     """Name -> what is timed."""
     rows = rows_of(batch)
 
+    def of_verl(name: str) -> Call:
+        function = get_adv_estimator_fn(name)
+        given = {"token_level_rewards": rows.rewards_BR, "response_mask": rows.mask_BR}
+        if name == "gae":
+            return lambda: function(**given, values=rows.values_BR, gamma=1.0, lam=1.0)
+        return lambda: function(**given, index=rows.group_names, config=AlgoConfig())
+
     def own(name: str) -> Call:
         made = estimator(name, {})
         return lambda: made(replace(batch))  # a copy has nothing calculated yet
 
     return {
-        VERL: lambda: compute_grpo_outcome_advantage(rows.rewards_BR, rows.mask_BR, rows.group_names),
-        VERL_GAE: lambda: compute_gae_advantage_return(rows.rewards_BR, rows.values_BR, rows.mask_BR, 1.0, 0.95),
+        **{f"verl {name}": of_verl(name) for name in VERL.values()},
         **{name: own(name) for name in ESTIMATORS},
     }
 
@@ -67,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> Result:
     made.add_argument("--trajectories", type=int, default=1024, help="of a batch, 8 a task")
     made.add_argument("--tokens", type=int, nargs="+", default=[2048, 4096, 8192], help="of the longest response")
     made.add_argument("--turns", type=int, default=30, help="of the longest trajectory")
-    made.add_argument("--repeats", type=int, default=7, help="measurements of each figure; the median counts")
+    made.add_argument("--repeats", type=int, default=5, help="measurements of each figure; the median counts")
     made.add_argument("--seed", type=int, default=0, help="of the trajectories")
     options = made.parse_args(arguments)
     state = {**machine(), "torch": torch.__version__}
@@ -94,8 +108,8 @@ def _result(options: Any, by_tokens: dict[int, dict[str, Cost]]) -> Result:
             "estimator": name,
             "CPU ms": cost.cpu,
             "wall ms": cost.wall,
-            "times verl grpo": cost.cpu / largest[VERL].cpu,
-            "times verl gae": cost.cpu / largest[VERL_GAE].cpu,
+            "times verl grpo": cost.cpu / largest["verl grpo"].cpu,
+            "times verl's own": cost.cpu / largest[f"verl {VERL[name]}"].cpu if name in VERL else "-",
         }
         for name, cost in largest.items()
     ]
@@ -113,7 +127,7 @@ def _result(options: Any, by_tokens: dict[int, dict[str, Cost]]) -> Result:
 def _verdicts(largest: dict[str, Cost]) -> list[Verdict]:
     verdicts = []
     for name in ESTIMATORS:
-        cpu, ratio = largest[name].cpu, largest[name].cpu / largest[VERL].cpu
+        cpu, ratio = largest[name].cpu, largest[name].cpu / largest["verl grpo"].cpu
         if name in TURN_LEVEL:
             verdicts.append(Verdict(f"{name}: CPU ms", cpu, f"< {TARGET_MILLISECONDS:g}", cpu < TARGET_MILLISECONDS))
         elif not estimator(name, {}).needs_values:

@@ -21,10 +21,10 @@ from agentgym_rl.evaluation.chaos import Books, Session
 from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.task import Task
 from agentgym_rl.viewer.chart import Curve, Point
+from benchmarks.results import Result, Verdict, machine, parser, write
 from benchmarks.rollout import virtual_clock
 from benchmarks.rollout.instant import InstantPolicy
 from benchmarks.rollout.latency import tasks, turn_seconds
-from benchmarks.results import Result, Verdict, machine, parser, write
 
 TARGET_SHARE = 0.9
 

@@ -18,11 +18,11 @@ from agentgym_rl.episode import Limits, play
 from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.task import Task
 from agentgym_rl.viewer.chart import Curve, Point
+from benchmarks.results import Result, Verdict, machine, parser, write
 from benchmarks.rollout import virtual_clock
 from benchmarks.rollout.instant import InstantPolicy
 from benchmarks.rollout.latency import LatentEnvironment, tasks, turn_seconds
 from benchmarks.rollout.lock_step import Session, play_in_lock_step
-from benchmarks.results import Result, Verdict, machine, parser, write
 
 TARGET_SPEEDUP, TARGET_SHARE = 3.0, 0.9
 NO_CUT = Limits(max_turns=1000, step_seconds=1e6, episode_seconds=1e7)

@@ -22,9 +22,9 @@ from scipy import stats
 from agentgym_rl.episode import Limits, play
 from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.viewer.chart import Curve, Point
+from benchmarks.results import Result, Verdict, machine, parser, write
 from benchmarks.rollout.instant import InstantPolicy
 from benchmarks.rollout.latency import tasks
-from benchmarks.results import Result, Verdict, machine, parser, write
 
 MIB = 2**20
 TARGET_PERCENT_A_MINUTE = 1.0

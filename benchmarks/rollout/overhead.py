@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from agentgym_rl.episode import Limits, play
 from agentgym_rl.viewer.chart import Curve, Point
+from benchmarks.results import Result, Verdict, machine, parser, write
 from benchmarks.rollout import skyrl
 from benchmarks.rollout.instant import TASK, InstantEnvironment, InstantPolicy
 from benchmarks.rollout.lock_step import Session, play_in_lock_step
-from benchmarks.results import Result, Verdict, machine, parser, write
 
 Loop = Callable[[int, int, int], Coroutine[Any, Any, None]]
 """Plays sessions, turns each, hops a call."""

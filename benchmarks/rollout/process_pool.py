@@ -29,9 +29,9 @@ from agentgym_rl.policy import Reply
 from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.trajectory import StopReason
 from agentgym_rl.viewer.chart import Curve, Point
+from benchmarks.results import Result, Verdict, machine, parser, write
 from benchmarks.rollout.busy import NAME, raw_steps, task
 from benchmarks.rollout.instant import InstantPolicy
-from benchmarks.results import Result, Verdict, machine, parser, write
 
 TARGET_SHARE = 0.8
 

@@ -111,6 +111,11 @@ def joined(rewards_NR: torch.Tensor, mask_NR: torch.Tensor, groups_N: Sequence[s
     return Joined(batch, sessions, rows.lengths_N, mask_NR.shape)
 
 
+def turn_numbers(rows: KnownRows) -> torch.Tensor:
+    """int64 [N, R]: number of each sampled token's turn in its session, from 0; -1 elsewhere."""
+    return _turns(rows.mask_NR, _sessions(rows.keys, rows.mask_NR.any(dim=1).tolist()))
+
+
 def _of_stock(mask_NR: torch.Tensor) -> KnownRows:
     count, width = mask_NR.shape
     keys = [f"{row}_0_0" for row in range(count)]
@@ -129,7 +134,6 @@ def _sessions(keys: Sequence[str], trained: Sequence[bool]) -> list[list[int]]:
 
 
 def _turns(mask_NR: torch.Tensor, sessions: Sequence[Sequence[int]]) -> torch.Tensor:
-    """int64 [N, R]: number of each sampled token's turn in its session; -1 elsewhere."""
     begins_NR = mask_NR.clone()
     begins_NR[:, 1:] &= ~mask_NR[:, :-1]
     turns_NR = begins_NR.cumsum(dim=1)

@@ -18,19 +18,22 @@ from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError, require_allowed_keys
 from agentgym_rl.failure_policy import FailurePolicy
 from agentgym_rl.horizon import Horizon
-from agentgym_rl.rewards import weighted_sum
+from agentgym_rl.rewards import Weights, weighted_sum
 from agentgym_rl.truncation import Truncations
 from verl_ext.agent_loop.history import History
 from verl_ext.agent_loop.spares import Oversampling
+from verl_ext.curriculum import Curriculum
+from verl_ext.dynamic_sampling import DynamicSampling
 from verl_ext.ray_pool_placement import Placement
+from verl_ext.watch import Watch
 
 
 @dataclass(frozen=True)
 class Settings:
     """See each field; unknown keys are an error."""
 
-    rewards: Mapping[str, float] = field(default_factory=lambda: {"outcome": 1.0})
-    """Reward name -> weight; the sum is the trajectory's reward."""
+    rewards: Weights = field(default_factory=lambda: {"outcome": 1.0})
+    """Reward name -> weight, or {weight: w, ...} with arguments; the sum is the trajectory's reward."""
     limits: Limits = field(default_factory=Limits)
     """Turns and deadlines of an episode."""
     turn_tokens: int = 1024
@@ -45,6 +48,14 @@ class Settings:
     """Sessions among `rollout.n` that stand in for others."""
     concurrent_replies: int | str | None = None
     """Most calls of one agent loop worker to the rollout server at a time; "adaptive": as many as that takes well."""
+    curriculum: Curriculum | None = None
+    """Which tasks are drawn more often; null: all alike, shuffled."""
+    dynamic_sampling: DynamicSampling = field(default_factory=DynamicSampling)
+    """What `algorithm.filter_groups.enable` may cost."""
+    watch: Watch = field(default_factory=Watch)
+    """Signs of collapse, and what is done about one."""
+    max_turn_logprob_gap: float | None = None
+    """Refuse a step with a turn whose mean |log p_trainer - log p_rollout| a token is larger, in nats; null: never."""
     failures: FailurePolicy = field(default_factory=FailurePolicy)
     """What is done about failed episodes, and how many a run may lose."""
     chaos: Faults = field(default_factory=Faults)
@@ -67,6 +78,10 @@ class Settings:
             raise ConfigurationError(
                 f"agentgym.isolation must be one of {', '.join(get_args(Isolation))}; given: {self.isolation!r}"
             )
+        if self.max_turn_logprob_gap is not None and not self.max_turn_logprob_gap > 0:
+            raise ConfigurationError(
+                f"agentgym.max_turn_logprob_gap must be above 0, or null; given: {self.max_turn_logprob_gap}"
+            )
         weighted_sum(self.rewards)
         reply_limit(self.concurrent_replies)
 
@@ -87,6 +102,8 @@ class Settings:
                 for kind, given in (section.get("pool") or {}).items()
             }
             section["horizon"] = Horizon(section["horizon"]) if section.get("horizon") else None
+            if section.get("curriculum") is not None:
+                section["curriculum"] = _made(Curriculum, section["curriculum"], "agentgym.curriculum")
             section["chaos"] = Faults.of(section.get("chaos") or {})
             return cls(**section)
         except TypeError as error:
@@ -98,6 +115,8 @@ _SECTIONS: dict[str, type] = {
     "history": History,
     "truncations": Truncations,
     "oversampling": Oversampling,
+    "dynamic_sampling": DynamicSampling,
+    "watch": Watch,
     "failures": FailurePolicy,
 }
 
