@@ -51,6 +51,14 @@ def test_the_gpu_recipe_keeps_nothing_of_the_cpu(tmp_path: Path) -> None:
     assert "device: cpu" not in text
 
 
+def test_tokens_are_weighted_where_rollout_and_trainer_differ() -> None:
+    weighted = {
+        hardware: composed("quickstart", "grpo", f"hardware={hardware}").algorithm.rollout_correction.rollout_is
+        for hardware in ("cpu", "gpu")
+    }
+    assert weighted == {"cpu": None, "gpu": "token"}
+
+
 def test_the_cpu_recipe_computes_in_float32_with_actor_reference_and_critic() -> None:
     config = composed("quickstart", "grpo")
     parts = (config.actor_rollout_ref.actor.fsdp_config, config.actor_rollout_ref.ref.fsdp_config, config.critic.fsdp)

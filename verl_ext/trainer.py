@@ -6,6 +6,7 @@ asynchronous one. What they add is mixed in before verl's class, a concern a fil
 
 from __future__ import annotations
 
+from omegaconf import DictConfig
 from verl.trainer.ppo.v1 import PPOTrainerColocateAsync, PPOTrainerSync, register_trainer
 
 from verl_ext.trainer_learning import WholeTrajectories
@@ -22,4 +23,14 @@ class EpisodeTrainer(Watched, WholeTrajectories, Sessions, PPOTrainerSync):
 
 @register_trainer("agentgym_async")
 class AsyncEpisodeTrainer(Watched, WholeTrajectories, Sessions, PPOTrainerColocateAsync):
-    """Long episodes go on over several steps, on newer and newer weights."""
+    """Long episodes go on over several steps, on newer and newer weights.
+
+    What was sampled by older weights is weighted by how likely the trainer's find it, a token at a time, unless
+    `algorithm.rollout_correction.rollout_is` says otherwise.
+    """
+
+    def __init__(self, config: DictConfig):
+        correction = config.algorithm.rollout_correction
+        if correction.rollout_is is None and not correction.bypass_mode:
+            correction.rollout_is = "token"
+        super().__init__(config)

@@ -12,9 +12,10 @@ from typing import ClassVar
 
 import torch
 
-from verl_ext.advantages.batch import Advantages, TrajectoryBatch
+from verl_ext.advantages.batch import Advantages, TrajectoryBatch, per_trajectory
 from verl_ext.advantages.fractions import require_fractions
 from verl_ext.advantages.groups import group_count, group_mean
+from verl_ext.advantages.recurrence import SampledTokens
 
 EPSILON = 1e-8  # verl's: torch_functional.masked_whiten
 
@@ -43,8 +44,10 @@ class TrajectoryReinforcePlusPlus:
         require_fractions(gamma=self.gamma)
 
     def __call__(self, batch: TrajectoryBatch) -> Advantages:
-        returns_BR = discounted_returns(batch, self.gamma)
-        return Advantages(whiten(returns_BR, batch.mask_BR), returns_BR)
+        tokens = SampledTokens(batch.mask_BR)
+        rewards_N = tokens.select(batch.rewards_BR)
+        returns_N = tokens.backward_sum(rewards_N, rewards_N.new_tensor(self.gamma))
+        return Advantages(tokens.spread(_whitened(returns_N, torch.ones_like(returns_N))), tokens.spread(returns_N))
 
 
 @dataclass(frozen=True)
@@ -64,26 +67,14 @@ class TrajectoryReinforcePlusPlusBaseline:
     def __call__(self, batch: TrajectoryBatch) -> Advantages:
         centred_B = batch.return_B - group_mean(batch.return_B, batch.group_B)
         compared_B = group_count(batch.return_B, batch.group_B) > 1
-        mask_BR = batch.mask_BR & compared_B[:, None]
-        advantages_BR = whiten(centred_B[:, None].expand_as(mask_BR), mask_BR)
-        return Advantages(advantages_BR, advantages_BR)
+        return per_trajectory(batch, _whitened(centred_B, batch.mask_BR.sum(dim=1) * compared_B))
 
 
-def discounted_returns(batch: TrajectoryBatch, gamma: float) -> torch.Tensor:
-    """float [B, R]: discounted sum of what each sampled token and those after it earned; 0 elsewhere."""
-    # One token of all trajectories is one run of memory; the loop fills this copy in place.
-    returns_RB = batch.rewards_BR.T.clone(memory_format=torch.contiguous_format)
-    decay_RB = torch.where(batch.mask_BR.T.contiguous(), gamma, 1.0).to(returns_RB.dtype)
-    later_B = torch.zeros_like(returns_RB[0])
-    for position in reversed(range(len(returns_RB))):
-        later_B = returns_RB[position].addcmul_(decay_RB[position], later_B)
-    return returns_RB.T.contiguous() * batch.mask_BR
-
-
-def whiten(values_BR: torch.Tensor, mask_BR: torch.Tensor) -> torch.Tensor:
-    """float [B, R]: values with mean 0 and variance 1 over the mask, 0 outside it; all 0 for fewer than two."""
-    values_N = values_BR[mask_BR]
-    if len(values_N) < 2:
-        return torch.zeros_like(values_BR)
-    variance, mean = torch.var_mean(values_N)
-    return (values_BR - mean) * torch.rsqrt(variance + EPSILON) * mask_BR
+def _whitened(values: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Values that stand for so many tokens each, with mean 0 and variance 1 over the tokens; 0 where there are none."""
+    weights = tokens.double()
+    count = weights.sum()
+    mean = (weights * values).sum() / count.clamp(min=1)
+    variance = (weights * (values - mean).square()).sum() / (count - 1).clamp(min=1)
+    whitened = (values - mean) * torch.rsqrt(variance + EPSILON) * (weights > 0)
+    return whitened.to(values.dtype)
