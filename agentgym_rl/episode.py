@@ -45,6 +45,8 @@ class Limits:
     """Deadline of one step of the environment."""
     reply_seconds: float = 300.0
     """Deadline of one reply of the policy."""
+    turn_seconds: float = math.inf
+    """Deadline of a reply and its step together; a truncation, not a failure."""
     episode_seconds: float = 1800.0
     """Deadline of the whole episode; a truncation, not a failure."""
 
@@ -55,18 +57,25 @@ class Limits:
 
 
 class _Clock:
-    """Puts calls under the smaller of their own deadline and what is left of the episode's."""
+    """Puts calls under the smallest of their own deadline and what is left of the turn's and the episode's."""
 
     def __init__(self, episode_seconds: float):
         self.now = asyncio.get_running_loop().time
         self.alarm = Alarm()
         self._end = self.now() + episode_seconds
-        self.episode_is_nearer = False
-        """The last call's deadline was the episode's."""
+        self._turn_end = math.inf
+        self.truncation: StopReason | None = None
+        """What the last call's deadline would end the episode with; None: the deadline was the call's own."""
+
+    def begin_turn(self, seconds: float) -> None:
+        self._turn_end = self.now() + seconds
 
     def call(self, call: Awaitable[T], failed: type[BoundaryError], what: str, seconds: float) -> Awaitable[T]:
-        left = self._end - self.now()
-        self.episode_is_nearer = left < seconds
+        left = min(self._end, self._turn_end) - self.now()
+        self.truncation = None
+        if left < seconds:
+            turn_is_nearer = self._turn_end < self._end
+            self.truncation = StopReason.TURN_DEADLINE if turn_is_nearer else StopReason.EPISODE_DEADLINE
         return boundary(call, failed, what, max(min(seconds, left), 1e-3), self.alarm)
 
 
@@ -115,8 +124,8 @@ async def play(
     except BudgetExhausted:
         stop = StopReason.TOKEN_BUDGET
     except BoundaryError as error:
-        if error.manner is Manner.TIMED_OUT and episode.clock.episode_is_nearer:
-            stop = StopReason.EPISODE_DEADLINE
+        if error.manner is Manner.TIMED_OUT and episode.clock.truncation:
+            stop = episode.clock.truncation
         else:
             stop, success, failure = StopReason.FAILED, None, Failure.from_error(error)
     finally:
@@ -153,6 +162,7 @@ class _Episode:
             await self._replay(beginning)
 
     async def take_turn(self) -> StepResult:
+        self.clock.begin_turn(self._limits.turn_seconds)
         asked = self.clock.now()
         reply = await self.clock.call(
             _reply(self._policy, self._conversation), PolicyFailed, "reply of the policy", self._limits.reply_seconds

@@ -25,6 +25,7 @@ class StopReason(Enum):
     TRUNCATED = "truncated"  # the environment's own limit
     MAX_TURNS = "max_turns"  # the episode's limit of turns
     TOKEN_BUDGET = "token_budget"  # no token left for another turn
+    TURN_DEADLINE = "turn_deadline"  # a turn's limit of seconds
     EPISODE_DEADLINE = "episode_deadline"  # the episode's limit of seconds
     FAILED = "failed"  # an environment, tool or policy failed; see `failure`
 

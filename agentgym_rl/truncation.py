@@ -52,6 +52,8 @@ class Truncations:
     """`limits.max_turns`."""
     token_budget: str = CountsAs.BOOTSTRAP.value
     """No token left for another turn."""
+    turn_deadline: str = CountsAs.EXCLUDE.value
+    """`limits.turn_seconds`."""
     episode_deadline: str = CountsAs.EXCLUDE.value
     """`limits.episode_seconds`."""
 

@@ -121,6 +121,17 @@ async def test_the_episodes_own_deadline_is_a_truncation_and_no_failure():
     assert trajectory.turns == ()
 
 
+async def test_a_turns_own_deadline_is_a_truncation_and_no_failure():
+    trajectory = await played(HangsAwaiting, Says("1"), Limits(step_seconds=60, turn_seconds=0.1))
+    assert (trajectory.stop, trajectory.success, trajectory.failure) == (StopReason.TURN_DEADLINE, False, None)
+
+
+async def test_a_calls_own_deadline_within_the_turns_is_a_failure():
+    trajectory = await played(HangsAwaiting, Says("1"), Limits(step_seconds=0.1, turn_seconds=60))
+    assert trajectory.failure is not None
+    assert trajectory.failure.cause == "environment_timed_out"
+
+
 async def test_the_episodes_deadline_also_holds_while_the_environment_resets():
     trajectory = await played(HangsInReset, Says(), Limits(reset_seconds=60, episode_seconds=0.1))
     assert trajectory.stop is StopReason.EPISODE_DEADLINE

@@ -37,7 +37,7 @@ def test_a_crash_is_tried_again_and_an_exception_is_not_unless_told():
 
 def test_every_cause_that_a_boundary_can_name_and_every_limit_that_can_exclude_has_an_action():
     named = {kind("m", manner).cause_name for kind in BoundaryError.__subclasses__() for manner in Manner}
-    limits = {"truncated", "max_turns", "token_budget", "episode_deadline"}
+    limits = {"truncated", "max_turns", "token_budget", "turn_deadline", "episode_deadline"}
     assert named | {"nothing_sampled"} | limits == set(CAUSES) == set(DEFAULT_ACTIONS)
     assert {FailurePolicy().action(limit, 1) for limit in limits} == {Action.EXCLUDE}
     assert EnvironmentFailed("m").cause_name in named

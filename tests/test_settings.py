@@ -29,7 +29,7 @@ def test_without_a_section_everything_has_its_default(config):
         turn_tokens=1024,
         history=History(keep_turns=None, rerender=False),
         horizon=None,
-        truncations=Truncations("bootstrap", "bootstrap", "bootstrap", "exclude"),
+        truncations=Truncations("bootstrap", "bootstrap", "bootstrap", "exclude", "exclude"),
         oversampling=Oversampling(spares=0),
         concurrent_replies=None,
         failures=FailurePolicy(),

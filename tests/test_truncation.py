@@ -44,11 +44,12 @@ def test_each_choice_is_for_its_own_reason_alone(stop, choice):
 
 def test_the_limits_that_are_bootstrapped_are_named_by_their_stop_reasons():
     assert Truncations().bootstrapped == {"truncated", "max_turns", "token_budget"}
-    assert Truncations("as_is", "exclude", "as_is", "bootstrap").bootstrapped == {StopReason.EPISODE_DEADLINE.value}
+    chosen = Truncations("as_is", "exclude", "as_is", episode_deadline="bootstrap")
+    assert chosen.bootstrapped == {StopReason.EPISODE_DEADLINE.value}
 
 
 def test_the_end_of_a_task_stands_whatever_is_chosen():
-    excluding = Truncations(*["exclude"] * 4)
+    excluding = Truncations(*["exclude"] * 5)
     assert excluding.counts_as(StopReason.TERMINATED) is CountsAs.AS_IS
 
 
