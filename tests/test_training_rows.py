@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from doubles import Countdown, task_for
@@ -34,3 +36,33 @@ async def test_a_forked_episode_trains_on_its_own_turns_and_has_the_earlier_ones
     assert row.response_ids == client.said[0]
     assert row.rewards_T == [-1.0]
     assert row.reward_score == pytest.approx(-2.0)
+
+
+async def test_where_success_is_unknown_there_is_no_accuracy(policy_folder):
+    chat = ChatTokens(AutoTokenizer.from_pretrained(policy_folder))
+    server = SessionServer(ScriptedClient(chat, ["2", "1"]), {}, chat.stop_ids, nullcontext())
+    policy = TokenPolicy(server.generate, chat, TokenBudget(400, 400, 20))
+    solved = await play(policy, Countdown(), task_for(Countdown))
+    reward = weighted_sum({"environment": 1.0})
+    accuracies = {}
+    for success in (True, False, None):
+        trajectory = replace(solved, success=success)
+        (row,) = rows_of_session(trajectory, policy.segments, reward(trajectory), server, 1.0)
+        accuracies[success] = row.extra_fields["reward_extra_info"]["acc"]
+    assert (accuracies[True], accuracies[False], math.isnan(accuracies[None])) == (1.0, 0.0, True)
+
+
+def test_a_validation_without_a_success_rate_has_no_such_metric():
+    from verl.trainer.ppo.v1 import PPOTrainerSync
+
+    from verl_ext.trainer_sessions import Sessions
+
+    class Trainer(Sessions, PPOTrainerSync):
+        def __init__(self) -> None:
+            pass
+
+    infos = {"reward": [1.0, 0.0, 1.0], "acc": [math.nan, math.nan, 1.0]}
+    metrics = Trainer()._val_metrics_update(["blind", "blind", "seeing"], ["u1", "u2", "u3"], infos, [1, 2, 3])
+    assert metrics["val-core/seeing/acc/mean@1"] == 1.0
+    assert metrics["val-aux/blind/reward/mean@1"] == 0.5
+    assert not [name for name in metrics if name.startswith(("val-core/blind", "val-aux/blind/acc"))]

@@ -7,6 +7,7 @@ could not be set up at all, the run stops with a report.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -108,8 +109,10 @@ class Sessions:
         return metrics | {f"val-aux/{name}": number for name, number in pools.items()}
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        # verl would count a session that it expected and did not get as a wrong answer
-        return super()._val_metrics_update(*args, **{**kwargs, "expected_acc_counts": None})
+        # verl would count a session that it expected and did not get as a wrong answer.
+        metrics = super()._val_metrics_update(*args, **{**kwargs, "expected_acc_counts": None})
+        # Where an environment can't tell success there is no success rate.
+        return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
     def _noted_failures(self) -> Sequence[failures.SessionFailure]:
         """What failed since the last call, stored.

@@ -5,6 +5,7 @@ A session that was left out is one row without a trained token, marked as such.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ def rows_of_session(
         wall_seconds: from the first call to the last.
     """
     facts = episode_facts(trajectory, reward.parts, wall_seconds)
+    accuracy = math.nan if trajectory.success is None else float(trajectory.success)
     sampled = sum(len(segment.turn_ends) for segment in segments)
     rewards = iter(reward.per_turn_T[len(trajectory.turns) - sampled :])
     rows = []
@@ -52,7 +54,7 @@ def rows_of_session(
             ),
             extra_fields={
                 **server.weight_versions,
-                "reward_extra_info": {"acc": float(bool(trajectory.success)), "turns": len(trajectory.turns)},
+                "reward_extra_info": {"acc": accuracy, "turns": len(trajectory.turns)},
                 "episode": facts if last else None,
             },
         )
