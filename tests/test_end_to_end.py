@@ -160,6 +160,7 @@ def test_every_estimator_takes_two_steps_with_a_critic_that_learns_and_both_kl_t
         "critic.ppo_mini_batch_size=1",
         "critic.optim.lr=1e-3",
         "agentgym.history.rerender=true",
+        "agentgym.truncations.truncated=as_is",  # or the values of these endless episodes would grow for ever
         "data.max_prompt_length=400",
         "+agentgym.rewards.invalid_action=-1.0",  # it knows no action yet: something that a critic can learn
         "+agentgym.pool.babyai={actors: 1, slots_per_actor: 8}",
