@@ -144,7 +144,7 @@ def test_the_stock_trainer_takes_our_agent_loop_and_estimators(training: Trainin
 def test_every_estimator_takes_two_steps_with_a_critic_that_learns_and_both_kl_terms(
     training: Training, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One training of 24 steps, a step an estimator, on sessions that are split, in environments that are Ray actors."""
+    """One training of 24 steps, a step an estimator, on split sessions, in environments that are Ray actors."""
     tried = training.folder / "tried.jsonl"
     monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "doubles_estimators")
     monkeypatch.setenv("ESTIMATORS_TRIED", str(tried))
@@ -235,8 +235,8 @@ def test_a_killed_training_goes_on_from_its_checkpoint_and_a_collapsing_one_goes
     end(process)
     reached = int(saved.read_text())
     before = training.metrics
-    # Each group of this policy is flat, as the killed run saw for two steps or more. So the next step is one too many: it
-    # goes back, and so does the third after that; then there are two left.
+    # Each group of this policy is flat, as the killed run saw for two steps or more. So the next step is one too many:
+    # it goes back, and so does the third after that; then there are two left.
     flat = ("agentgym.watch.action=rollback", "agentgym.watch.max_flat_groups=0", "agentgym.watch.patience=3")
     after = training.run(policy, reached + 4, *shared, *flat)
     second = read_metrics_of_last_run(training)
