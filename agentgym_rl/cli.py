@@ -38,6 +38,7 @@ from agentgym_rl.evaluation.chaos import play_in_chaos
 from agentgym_rl.evaluation.policies import Sampling, forms, policies
 from agentgym_rl.evaluation.result import EpisodeRow, Evaluation
 from agentgym_rl.evaluation.trajectories_file import TrajectoriesFile
+from agentgym_rl.exported_tools import exported_tools, exported_tools_of, write_tool_file
 from agentgym_rl.task import Task
 from agentgym_rl.training import driver
 from agentgym_rl.training.plan import read_plan
@@ -193,6 +194,21 @@ def view(
     settings = evaluations[0][1].settings if len(evaluations) == 1 else {}
     write_report(out, title, settings, evaluations=evaluations, trajectories=shown)
     Console().print(f"wrote {out}", markup=False, highlight=False)
+
+
+@app.command("export-tools")
+def export_tools(
+    name: Annotated[str, typer.Argument(help="The environment.")],
+    out: Annotated[Path, typer.Option(help="The YAML file to write, for verl's multi_turn.tool_config_path.")],
+    arguments: Annotated[str | None, typer.Option(help="Of a task, where tools depend on it (JSON).")] = None,
+) -> None:
+    """Write an environment's actions as tools for verl's agent loop `tool_agent` and ours, `environment_tools`."""
+    if arguments is None:
+        tools = exported_tools(name)
+    else:
+        tools = asyncio.run(exported_tools_of(Task("export", name, _json_object(arguments, "--arguments"))))
+    write_tool_file(tools, out)
+    Console().print(f"wrote {out}: {', '.join(tool.schema.name for tool in tools)}", markup=False, highlight=False)
 
 
 @app.command()

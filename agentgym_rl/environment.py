@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.messages import Message, user
 from agentgym_rl.task import Task
+from agentgym_rl.tools import ToolSchema
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Facts:
     """`snapshot` and `restore` work."""
     lists_actions: bool = False
     """`actions` names every action that is allowed now."""
+    any_text: bool = False
+    """Any text is an action, such as the answer to a question; none is refused."""
     source: str = ""
     licence: str = ""
 
@@ -76,7 +79,10 @@ class Environment:
 
     facts: Facts
     instructions: str = ""
-    """System prompt for tasks that bring none."""
+    """System prompt for tasks that bring none; may change with a reset."""
+    tools: Sequence[ToolSchema] = ()
+    """Of an instance: what the policy's server or chat template is to show, to be called by a message's `tool_calls`;
+    empty where the instructions tell of the tools, or there are none; may change with a reset. Of the class: all."""
 
     async def reset(self, task: Task) -> Sequence[Message]:
         """Set the task up and return the first observation.
@@ -118,6 +124,7 @@ class BlockingEnvironment:
 
     facts: Facts
     instructions: str = ""
+    tools: Sequence[ToolSchema] = ()
 
     def reset(self, task: Task) -> Sequence[Message]:
         raise NotImplementedError

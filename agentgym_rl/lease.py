@@ -15,6 +15,7 @@ from agentgym_rl.environment import Environment, Facts, StepResult
 from agentgym_rl.errors import EnvironmentFailed, Manner
 from agentgym_rl.messages import Message
 from agentgym_rl.task import Task
+from agentgym_rl.tools import ToolSchema
 
 
 class LeasedEnvironment(Environment):
@@ -40,6 +41,10 @@ class LeasedEnvironment(Environment):
     @property
     def instructions(self) -> str:  # type: ignore[override]
         return self._environment.instructions
+
+    @property
+    def tools(self) -> Sequence[ToolSchema]:  # type: ignore[override]
+        return self._environment.tools
 
     @property
     def pid(self) -> int | None:

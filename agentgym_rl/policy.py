@@ -6,6 +6,7 @@ checkpoint) live in `verl_ext` and attach the tokens to the reply.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,10 @@ from typing import Any, Protocol
 
 from agentgym_rl.environment import Environment
 from agentgym_rl.errors import BudgetExhausted, ConfigurationError
-from agentgym_rl.messages import Message, assistant
+from agentgym_rl.messages import Message, ToolCall, assistant
+
+UNREADABLE = "arguments that are no JSON object"
+"""Name of the only argument of a call whose arguments can't be read; its value is what stood there."""
 
 
 @dataclass(frozen=True)
@@ -101,17 +105,41 @@ class ServerPolicy:
     Args:
         client: an `openai.AsyncOpenAI`; it brings base URL, key, retries and timeout.
         model: the model's name on that server.
+        environment: whose `tools` the server shows, and whose calls it reads; None: no tools.
         sampling: passed to the call as it is (`temperature`, `top_p`, `max_tokens`, `seed`, ...).
     """
 
-    def __init__(self, client: Any, model: str, **sampling: Any):
+    def __init__(self, client: Any, model: str, environment: Environment | None = None, **sampling: Any):
         self._client = client
         self._model = model
+        self._environment = environment
         self._sampling = sampling
 
     async def reply(self, conversation: Sequence[Message]) -> Reply:
+        tools = self._environment.tools if self._environment else ()
+        shown = {"tools": [tool.to_chat() for tool in tools]} if tools else {}  # servers refuse an empty list
         answer = await self._client.chat.completions.create(
-            model=self._model, messages=[message.to_chat() for message in conversation], **self._sampling
+            model=self._model, messages=[_to_server(message) for message in conversation], **shown, **self._sampling
         )
         choice = answer.choices[0]
-        return Reply(assistant(choice.message.content or ""), complete=choice.finish_reason != "length")
+        calls = tuple(_call_of(call) for call in choice.message.tool_calls or ())
+        return Reply(assistant(choice.message.content or "", calls), complete=choice.finish_reason != "length")
+
+
+def _to_server(message: Message) -> dict[str, Any]:
+    """Servers take the arguments of a call as JSON text, where chat templates take an object."""
+    chat = message.to_chat()
+    for call in chat.get("tool_calls", ()):
+        call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+    return chat
+
+
+def _call_of(call: Any) -> ToolCall:
+    """A server hands on whatever the model wrote as arguments. What is no JSON object becomes an argument that no tool
+    has, so that the environment refuses the call and shows it."""
+    written = call.function.arguments
+    try:
+        arguments = json.loads(written or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    return ToolCall(call.function.name, arguments if isinstance(arguments, dict) else {UNREADABLE: written}, call.id)

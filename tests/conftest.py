@@ -32,3 +32,12 @@ def policy_folder(tmp_path_factory):
 
     texts = [*ACTIONS, "Guess a number from 1 to 8.", "higher", "lower", "red ball two ahead one left"]
     return make_default_policy(tmp_path_factory.mktemp("policy") / "tiny", texts, hidden_size=32, max_tokens=2048)
+
+
+@pytest.fixture(scope="session")
+def untrained_policy(tmp_path_factory):
+    """A default policy for whole trainings."""
+    from verl_ext.default_policy import make_default_policy
+
+    texts = ["Mission: go to the red ball. You see a red ball, two ahead.", "turn left", "move forward", "Play."]
+    return make_default_policy(tmp_path_factory.mktemp("policy") / "start", texts * 20)

@@ -23,6 +23,7 @@ from agentgym_rl.environments import registry
 from agentgym_rl.errors import ConfigurationError, DataError, Manner, ToolFailed
 from agentgym_rl.messages import Message, user
 from agentgym_rl.task import Task
+from agentgym_rl.tools import ToolSchema
 
 
 class Guess(BlockingEnvironment):
@@ -276,10 +277,13 @@ class HasChildren(Guess):
 class Everything(Environment):
     """Gives every field of every type that crosses a pipe, and echoes the action's tool calls."""
 
-    facts = Facts((-2.0, float("inf")), 9, None, False, False, False, False, "own", "MIT")
+    facts = Facts((-2.0, float("inf")), 9, None, False, False, False, False, True, "own", "MIT")
     instructions = "Say everything."
+    tools = (ToolSchema("say", "Say it.", {"type": "object", "properties": {"it": {"type": "array"}}}),)
 
     async def reset(self, task: Task) -> Sequence[Message]:
+        self.instructions = "Go on."
+        self.tools = (*type(self).tools, ToolSchema("go_on", "", {}))
         return [Message("tool", json.dumps(dict(task.arguments)), (), "call-1"), user("zwölf\n\u2028")]
 
     async def step(self, action: Message) -> StepResult:
@@ -556,6 +560,14 @@ class RefusesWithoutAWord(Guess):
 class GarbageSolves(Guess):
     def step(self, action: Message) -> StepResult:
         return super().step(action) if action.content.isdigit() else StepResult.at_end(1.0, True)
+
+
+class AnyText(TakesGarbage):
+    facts = replace(TakesGarbage.facts, any_text=True)
+
+
+class AnyTextSolves(GarbageSolves):
+    facts = replace(GarbageSolves.facts, any_text=True)
 
 
 def name_of(double: type) -> str:

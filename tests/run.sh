@@ -8,4 +8,5 @@ install_project test
 ruff check .
 ruff format --check .
 mypy
-python -m pytest "$@"
+# Two processes, a file in one of them: while a training waits, other tests run.
+python -m pytest -n 2 --dist loadfile "$@"

@@ -1,4 +1,4 @@
-"""verl's rows as trajectories and back: order, padding, segments, rejected sessions, and what the loss makes of them."""
+"""verl's rows as trajectories and back: order, padding, segments, rejected sessions, and what a loss makes of them."""
 
 from __future__ import annotations
 
@@ -284,9 +284,7 @@ def test_the_gradient_of_a_split_session_is_that_of_the_whole_one(name, weight):
         ([1, 2, 3, 4, 5, 6, 7], Row("a_0_1", "a", (1,), (2.0,), facts=facts(3)), [8]),
     ]
     assert gradient(policy, name, whole, algorithm).abs().max() > 1e-3
-    assert torch.allclose(
-        gradient(policy, name, whole, algorithm), gradient(policy, name, split, algorithm), atol=1e-9
-    )
+    assert torch.allclose(gradient(policy, name, whole, algorithm), gradient(policy, name, split, algorithm), atol=1e-9)
 
 
 def gradient(policy: Any, name: str, rows: Any, algorithm: Any) -> torch.Tensor:

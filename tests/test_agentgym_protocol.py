@@ -107,7 +107,7 @@ async def test_every_field_of_messages_and_results_crosses(environment):
         direct = Everything()
         assert tuple(seen) == tuple(await direct.reset(task_for(Everything, text="zwölf \x00", deep=[1, {"a": None}])))
         assert result == await direct.step(assistant("both", (call,)))
-        assert environment.instructions == "Say everything."
+        assert environment.instructions == direct.instructions == "Go on."
 
 
 async def test_arguments_reach_the_environment_and_wrong_ones_stop_the_run_as_they_do_without_the_protocol():

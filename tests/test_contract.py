@@ -62,6 +62,7 @@ BROKEN = [
     ("TakesGarbage", ["invalid_action"], "the action '' was taken as valid; answer with StepResult.going_on"),
     ("RefusesWithoutAWord", ["invalid_action", "observations"], "the action '' was refused without a word"),
     ("GarbageSolves", ["invalid_action"], "the action '' solved the task"),
+    ("AnyTextSolves", ["invalid_action"], "the action '' solved the task"),
 ]
 
 
@@ -119,6 +120,11 @@ async def test_what_the_facts_do_not_promise_is_not_checked_and_says_so():
     assert "-    expert: facts.expert_success is None" in str(report)
 
 
+async def test_where_any_text_is_an_action_none_need_be_refused():
+    report = await check_environment("double-anytext", tasks_for(doubles.AnyText))
+    assert not report.broken, str(report)
+
+
 async def test_after_a_call_that_fails_nothing_else_is_tried():
     report = await check_environment("double-hangsinreset", tasks_for(doubles.HangsInReset), SOON)
     assert [result.passed for result in report.results] == [True, False, *[None] * (len(RULES) - 1)]
@@ -143,8 +149,8 @@ async def test_tasks_that_can_not_be_checked_are_refused(tasks, message):
 
 
 async def test_an_unknown_environment_is_refused():
-    with pytest.raises(ConfigurationError, match="no environment 'maze'"):
-        await check_environment("maze", [Task("t", "maze")])
+    with pytest.raises(ConfigurationError, match="no environment 'moor'"):
+        await check_environment("moor", [Task("t", "moor")])
 
 
 def test_a_report_reads_as_one_line_a_rule():

@@ -31,7 +31,8 @@ def test_weights_by_hand():
     sampler = sampler_of(4, Curriculum(low=0.25, high=0.75, floor=0.2))
     sampler.update({"t0": Played(4, 0), "t1": Played(4, 2), "t2": Played(4, 4)})
     assert sampler.weights().tolist() == [0.2, 1.0, 0.2, 1.0]
-    assert sampler.metrics() == {"curriculum/played_share": 0.75, "curriculum/between_bounds_share": 0.25}
+    shares = {"curriculum/played_share": 0.75, "curriculum/between_bounds_share": 0.25, "curriculum/draws/maze": 1.0}
+    assert sampler.metrics() == shares
 
 
 @pytest.mark.parametrize(("successes", "preferred"), [(0, False), (1, False), (2, True), (3, False), (4, False)])

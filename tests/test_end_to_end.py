@@ -5,17 +5,13 @@ Each starts Ray and takes one to two minutes, so one run answers as many questio
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
+from doubles_training import RECIPE, SECONDS, TASKS, Training, end
 
 from agentgym_rl.data.parquet import write_tasks
 from agentgym_rl.data.sft_parquet import write_sft
@@ -27,93 +23,6 @@ from agentgym_rl.task import Task
 from verl_ext.advantages.registry import ESTIMATORS
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parent.parent
-RECIPE = ROOT / "recipes" / "quickstart"
-SECONDS = 420
-"""After which a training counts as hung."""
-TASKS = [
-    Task(f"babyai-{seed}", "babyai", {"level": "GoToObj", "max_turns": 3}, "Play.", seed=seed) for seed in range(8)
-]
-SMALL = (
-    "data.train_batch_size=2",
-    "data.max_prompt_length=128",
-    "data.max_response_length=160",
-    "actor_rollout_ref.rollout.n=4",
-    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
-    "trainer.test_freq=-1",
-    "trainer.val_before_train=False",
-)
-
-
-@dataclass(frozen=True)
-class Training:
-    """A run in a folder of its own: `metrics/` by step, `log`, `checkpoints/`."""
-
-    folder: Path
-
-    def command(self, policy: Path, steps: int, *overrides: str) -> list[str]:
-        return [
-            *(sys.executable, "-m", "verl.trainer.main_ppo", "--config-dir", str(RECIPE), "--config-name", "grpo"),
-            f"data.train_files={self.folder / 'tasks.parquet'}",
-            f"data.val_files={self.folder / 'tasks.parquet'}",
-            f"actor_rollout_ref.model.path={policy}",
-            f"trainer.default_local_dir={self.folder / 'checkpoints'}",
-            f"trainer.total_training_steps={steps}",
-            f"hydra.run.dir={self.folder / 'hydra'}",
-            *SMALL,
-            *overrides,
-        ]
-
-    def start(self, command: list[str]) -> subprocess.Popen:
-        (self.folder / "metrics").mkdir(exist_ok=True)
-        number = len(list((self.folder / "metrics").iterdir()))
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(ROOT / "tests"),  # for the doubles
-            "VERL_FILE_LOGGER_PATH": str(self.folder / "metrics" / f"{number}.jsonl"),
-        }
-        with self.log.open("a") as log:
-            return subprocess.Popen(
-                command, cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def run(self, policy: Path, steps: int, *overrides: str) -> dict[int, dict[str, float]]:
-        process = self.start(self.command(policy, steps, *overrides))
-        try:
-            code = process.wait(SECONDS)
-        finally:
-            end(process)
-        assert code == 0, self.log.read_text()[-5000:]
-        return self.metrics
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "log"
-
-    @property
-    def metrics(self) -> dict[int, dict[str, float]]:
-        return read_metrics(self.folder / "metrics")
-
-
-def end(process: subprocess.Popen) -> None:
-    """Kill a training with all that Ray started for it, and nothing else that Ray runs on this machine."""
-    started = [psutil.Process(process.pid)] if process.poll() is None else []
-    for parent in list(started):
-        started += parent.children(recursive=True)
-    for one in started:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
-    psutil.wait_procs(started, timeout=30)
-    process.wait()
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from verl_ext.default_policy import make_default_policy
-
-    texts = ["Mission: go to the red ball. You see a red ball, two ahead.", "turn left", "move forward", "Play."]
-    return make_default_policy(tmp_path_factory.mktemp("policy") / "start", texts * 20)
 
 
 @pytest.fixture
@@ -122,8 +31,10 @@ def training(tmp_path: Path) -> Training:
     return Training(tmp_path)
 
 
-def test_two_grpo_steps_train_on_what_was_sampled_and_report_episodes(training: Training, policy: Path) -> None:
-    metrics = training.run(policy, 2, "trainer.test_freq=2")
+def test_two_grpo_steps_train_on_what_was_sampled_and_report_episodes(
+    training: Training, untrained_policy: Path
+) -> None:
+    metrics = training.run(untrained_policy, 2, "trainer.test_freq=2")
     assert [step for step in metrics if step > 0] == [1, 2]
     for step in (1, 2):
         values = metrics[step]
@@ -136,27 +47,27 @@ def test_two_grpo_steps_train_on_what_was_sampled_and_report_episodes(training: 
     assert "val-core/babyai/acc/mean@1" in metrics[2]
 
 
-def test_the_stock_trainer_takes_our_agent_loop_and_estimators(training: Training, policy: Path) -> None:
-    metrics = training.run(policy, 1, "trainer.v1.trainer_mode=sync", "algorithm.adv_estimator=turn_grpo")
+def test_the_stock_trainer_takes_our_agent_loop_and_estimators(training: Training, untrained_policy: Path) -> None:
+    metrics = training.run(untrained_policy, 1, "trainer.v1.trainer_mode=sync", "algorithm.adv_estimator=turn_grpo")
     assert metrics[1]["training/num_turns/mean"] > 1
 
 
 def test_every_estimator_takes_two_steps_with_a_critic_that_learns_and_both_kl_terms(
-    training: Training, policy: Path, monkeypatch: pytest.MonkeyPatch
+    training: Training, untrained_policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One training of 24 steps, a step an estimator, on split sessions, in environments that are Ray actors."""
     tried = training.folder / "tried.jsonl"
     monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "doubles_estimators")
     monkeypatch.setenv("ESTIMATORS_TRIED", str(tried))
     metrics = training.run(
-        policy,
+        untrained_policy,
         2 * len(ESTIMATORS),
         "algorithm.adv_estimator=each_in_turn",
         "algorithm.use_kl_in_reward=True",
         "actor_rollout_ref.actor.use_kl_loss=True",
         "actor_rollout_ref.actor.optim.lr=1e-5",
         "critic.enable=True",
-        f"critic.model.path={policy}",
+        f"critic.model.path={untrained_policy}",
         "critic.ppo_mini_batch_size=1",
         "critic.optim.lr=1e-3",
         "agentgym.history.rerender=true",
@@ -176,7 +87,7 @@ def test_every_estimator_takes_two_steps_with_a_critic_that_learns_and_both_kl_t
 
 
 def test_failed_environments_leave_the_step_and_are_counted_until_the_run_has_lost_too_much(
-    training: Training, policy: Path
+    training: Training, untrained_policy: Path
 ) -> None:
     """Three tasks of four raise, hang or crash in every session; a step goes on with the fourth, the run stops."""
     broken = ("doubles:Raises", "doubles:Hangs", "doubles:CrashesAtOnce")
@@ -192,7 +103,7 @@ def test_failed_environments_leave_the_step_and_are_counted_until_the_run_has_lo
         "agentgym.failures.retries=1",
         "trainer.val_before_train=True",
     )
-    process = training.start(training.command(policy, 3, *overrides))
+    process = training.start(training.command(untrained_policy, 3, *overrides))
     try:
         assert process.wait(SECONDS) != 0
     finally:
@@ -213,19 +124,21 @@ def test_failed_environments_leave_the_step_and_are_counted_until_the_run_has_lo
     assert len(stored) == 36  # 4 + 16 + 16
 
 
-def test_the_asynchronous_trainer_trains_and_counts_failures(training: Training, policy: Path) -> None:
+def test_the_asynchronous_trainer_trains_and_counts_failures(training: Training, untrained_policy: Path) -> None:
     write_tasks([*TASKS[:3], Task("broken", "doubles:Raises")], training.folder / "tasks.parquet")
-    metrics = training.run(policy, 2, "trainer.v1.trainer_mode=agentgym_async", "agentgym.failures.step_share=1")
+    metrics = training.run(
+        untrained_policy, 2, "trainer.v1.trainer_mode=agentgym_async", "agentgym.failures.step_share=1"
+    )
     assert [step for step in metrics if step > 0] == [1, 2]
     assert sum(metrics[step]["episode/failed"] for step in (1, 2)) >= 4
     assert all(metrics[step]["episode/babyai/count"] >= 4 for step in (1, 2))
 
 
 def test_a_killed_training_goes_on_from_its_checkpoint_and_a_collapsing_one_goes_back_to_it(
-    training: Training, policy: Path
+    training: Training, untrained_policy: Path
 ) -> None:
     shared = ("trainer.save_freq=1", "agentgym.curriculum={}", "agentgym.horizon={0: 1, 2: 2}")
-    process = training.start(training.command(policy, 4, *shared))
+    process = training.start(training.command(untrained_policy, 4, *shared))
     saved = training.folder / "checkpoints" / "latest_checkpointed_iteration.txt"
     deadline = time.monotonic() + SECONDS
     while not (saved.exists() and int(saved.read_text()) >= 2):
@@ -238,7 +151,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint_and_a_collapsing_one_goes
     # Each group of this policy is flat, as the killed run saw for two steps or more. So the next step is one too many:
     # it goes back, and so does the third after that; then there are two left.
     flat = ("agentgym.watch.action=rollback", "agentgym.watch.max_flat_groups=0", "agentgym.watch.patience=3")
-    after = training.run(policy, reached + 4, *shared, *flat)
+    after = training.run(untrained_policy, reached + 4, *shared, *flat)
     second = read_metrics_of_last_run(training)
     assert min(second) == reached
     assert max(second) == reached + 4
@@ -257,7 +170,9 @@ def read_metrics_of_last_run(training: Training) -> dict[int, dict[str, float]]:
     return {step: values for step, values in read_metrics(alone).items() if "timing_s/step" in values}
 
 
-def test_sft_learns_from_expert_episodes_and_leaves_a_hugging_face_folder(tmp_path: Path, policy: Path) -> None:
+def test_sft_learns_from_expert_episodes_and_leaves_a_hugging_face_folder(
+    tmp_path: Path, untrained_policy: Path
+) -> None:
     import asyncio
 
     async def expert(task: Task):
@@ -272,7 +187,7 @@ def test_sft_learns_from_expert_episodes_and_leaves_a_hugging_face_folder(tmp_pa
             *("-m", "verl.trainer.sft_trainer", "--config-dir", str(RECIPE), "--config-name", "sft"),
             f"data.train_files={tmp_path / 'sft.parquet'}",
             "data.train_batch_size=4",
-            f"model.path={policy}",
+            f"model.path={untrained_policy}",
             f"trainer.default_local_dir={tmp_path / 'checkpoints'}",
             "trainer.total_training_steps=10",
             f"hydra.run.dir={tmp_path / 'hydra'}",

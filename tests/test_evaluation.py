@@ -86,7 +86,7 @@ async def test_a_configuration_that_cannot_work_raises_and_cancels_what_is_under
 @pytest.mark.parametrize(
     ("tasks", "options", "message"),
     [
-        ([], {}, "there is no task to evaluate on"),
+        ([], {}, "there is no task to play"),
         ([stairs("a"), stairs("b"), stairs("a")], {}, "2 tasks have the id 'a'"),
         ([stairs("a")], {"concurrency": 0}, "concurrency must be at least 1; given: 0"),
         ([stairs("a")], {"episodes_per_task": 0}, "episodes_per_task must be at least 1; given: 0"),

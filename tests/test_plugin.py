@@ -25,6 +25,7 @@ print(json.dumps({
     "platform": get_platform().device_name,
     "device": verl.utils.device.get_device_name(),
     "agent loop": _agent_loop_registry["environment"]["_target_"],
+    "agent loop of tools": _agent_loop_registry["environment_tools"]["_target_"],
     "adapter": get_rollout_class("transformers", "async").__qualname__,
     "replica": RolloutReplicaRegistry.get("transformers").__qualname__,
     "trainer": get_trainer_cls("agentgym").__qualname__,
@@ -37,6 +38,7 @@ print(json.dumps({
 """
 EVERYWHERE = {
     "agent loop": "verl_ext.agent_loop.environment_loop.EnvironmentAgentLoop",
+    "agent loop of tools": "verl_ext.agent_loop.tool_loop.EnvironmentToolsLoop",
     "adapter": "ServerAdapter",
     "replica": "TransformersReplica",
     "trainer": "EpisodeTrainer",

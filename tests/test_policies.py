@@ -10,12 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from doubles_cli import stairs
+from doubles_toolbox import Numbers, question
 
 from agentgym_rl.environments import registry
 from agentgym_rl.episode import Limits, play
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.evaluation.policies import CHECKPOINT_TARGET, Sampling, policies
-from agentgym_rl.policy import ScriptedPolicy
+from agentgym_rl.policy import UNREADABLE, ScriptedPolicy
 from agentgym_rl.trajectory import StopReason
 
 
@@ -68,10 +69,11 @@ async def test_a_person_types_and_gives_up_at_the_end_of_input(monkeypatch):
 
 
 class ChatServer(ThreadingHTTPServer):
-    """Answers every chat completion with `up`, and keeps what it was asked."""
+    """Answers every chat completion with `message`, and keeps what it was asked."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Chat)
+        self.message = {"role": "assistant", "content": "up"}
         self.asked = []
         self.connections = []
 
@@ -86,7 +88,7 @@ class _Chat(BaseHTTPRequestHandler):
     def do_POST(self):
         self.server.connections.append(self.headers["Connection"])
         self.server.asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "up"}}
+        choice = {"index": 0, "finish_reason": "stop", "message": self.server.message}
         answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
         body = json.dumps(answer).encode()
         self.send_response(200)
@@ -117,6 +119,39 @@ async def test_a_server_is_asked_with_the_whole_conversation_and_the_sampling(ch
     assert path == "/v1/chat/completions"
     assert [message["role"] for message in asked["messages"]] == ["system", "user", "assistant", "user"]
     assert (asked["model"], asked["temperature"], asked["max_tokens"]) == ("org/model", 0.7, 32)
+
+
+# What the model wrote as arguments -> what the environment gets to see of it.
+@pytest.mark.parametrize(
+    ("written", "observed"),
+    [
+        ('{"a": 1, "b": 2}', "3"),
+        ("", "add was called wrongly: a is missing; b is missing"),
+        ('{"a": 1', f"there is no parameter '{UNREADABLE}' (known: a, b)"),
+        ("[1, 2]", f"there is no parameter '{UNREADABLE}' (known: a, b)"),
+    ],
+)
+async def test_a_server_shows_the_tools_and_reads_their_calls(chat_server, written, observed):
+    call = {"id": "call-7", "type": "function", "function": {"name": "add", "arguments": written}}
+    chat_server.message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    task = question(Numbers, tool_format="native", max_turns=2)
+    said, trajectory = await played(f"server:m@{chat_server.url}", task)
+    assert said == ["", ""]
+    asked = chat_server.asked[1][1]
+    assert [tool["function"]["name"] for tool in asked["tools"]] == [tool.name for tool in Numbers.tools]
+    called, answered = asked["messages"][2:]
+    arguments = called["tool_calls"][0]["function"]["arguments"]
+    assert isinstance(arguments, str)
+    assert json.loads(arguments) == ({UNREADABLE: written} if "known" in observed else json.loads(written or "{}"))
+    assert observed in answered["content"]
+    assert (answered["role"], answered["tool_call_id"]) == ("tool", "call-7")
+    assert trajectory.turns[0].valid is (observed == "3")
+
+
+async def test_a_server_is_not_shown_the_tools_that_the_instructions_tell_of(chat_server):
+    await played(f"server:m@{chat_server.url}", question(Numbers, tool_format="hermes", max_turns=1))
+    assert "tools" not in chat_server.asked[0][1]
+    assert "<tool_call>" in chat_server.asked[0][1]["messages"][0]["content"]
 
 
 def test_a_server_policy_may_be_used_from_one_event_loop_after_another(chat_server):

@@ -38,6 +38,7 @@ from agentgym_rl.errors import ConfigurationError, DataError, EnvironmentFailed,
 from agentgym_rl.messages import Message, ToolCall, assistant, user
 from agentgym_rl.policy import ExpertPolicy, ScriptedPolicy
 from agentgym_rl.task import Task
+from agentgym_rl.tools import ToolSchema
 from agentgym_rl.trajectory import StopReason
 
 
@@ -96,7 +97,11 @@ async def test_an_episode_in_a_worker_is_the_episode_in_this_process(made, doubl
 async def test_every_field_of_messages_and_results_crosses(made):
     arguments = {"level": [1, {"deep": None}], "text": "zwölf \u2028 \x00"}
     environment = made(Everything)
+    assert [tool.name for tool in environment.tools] == ["say"]
     seen = await environment.reset(task_for(Everything, **arguments))
+    assert environment.facts == Everything.facts
+    assert environment.instructions == "Go on."
+    assert environment.tools == (*Everything.tools, ToolSchema("go_on", "", {}))
     assert seen[0].tool_call_id == "call-1"
     assert seen[1] == user("zwölf\n\u2028")
     call = ToolCall("add", {"a": [1, 2]}, "id-7")
@@ -190,7 +195,7 @@ async def test_facts_that_only_the_worker_can_import_are_known_once_it_has_start
     await environment.start()
     await environment.start()
     assert environment.facts == Facts(
-        (-2.0, float("inf")), 9, source="own", licence="MIT", deterministic=False, reusable=False
+        (-2.0, float("inf")), 9, source="own", licence="MIT", deterministic=False, reusable=False, any_text=True
     )
     assert environment.instructions == "Say everything."
     await environment.close()

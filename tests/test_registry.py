@@ -29,16 +29,16 @@ def test_a_name_leads_to_its_target_and_class():
 
 
 def test_a_name_may_be_given_twice_for_the_same_class_only(names):
-    registry.register("maze", "doubles:Guess")
-    registry.register("maze", "doubles:Guess")
-    with pytest.raises(ConfigurationError, match="^the environment name 'maze' is taken by doubles:Guess$"):
-        registry.register("maze", "doubles:Countdown")
+    registry.register("moor", "doubles:Guess")
+    registry.register("moor", "doubles:Guess")
+    with pytest.raises(ConfigurationError, match="^the environment name 'moor' is taken by doubles:Guess$"):
+        registry.register("moor", "doubles:Countdown")
 
 
 @pytest.mark.parametrize("target", ["doubles", "doubles.Guess", "a:b:c"])
 def test_a_malformed_target_is_refused(names, target):
     with pytest.raises(ConfigurationError, match=f"reads 'module:Class'; given: '{target}'"):
-        registry.register("maze", target)
+        registry.register("moor", target)
 
 
 def test_an_unknown_name_says_what_was_meant():
@@ -47,26 +47,26 @@ def test_an_unknown_name_says_what_was_meant():
 
 
 def test_a_missing_package_says_what_to_install(names, monkeypatch):
-    registry.register("maze", "no_such_package.maze:Maze")
-    with pytest.raises(ConfigurationError, match="'maze' needs 'no_such_package': install 'no_such_package'"):
-        registry.make("maze")
-    monkeypatch.setitem(registry._EXTRAS, "maze", "mazes")
-    with pytest.raises(ConfigurationError, match=r'needs \'no_such_package\': pip install "openmanus-rl\[mazes\]"'):
-        registry.make("maze", isolation="process")
+    registry.register("moor", "no_such_package.moor:Moor")
+    with pytest.raises(ConfigurationError, match="'moor' needs 'no_such_package': install 'no_such_package'"):
+        registry.make("moor")
+    monkeypatch.setitem(registry._EXTRAS, "moor", "moors")
+    with pytest.raises(ConfigurationError, match=r'needs \'no_such_package\': pip install "openmanus-rl\[moors\]"'):
+        registry.make("moor", isolation="process")
 
 
 def test_a_target_without_its_class_says_so(names):
-    registry.register("maze", "doubles:Maze")
-    with pytest.raises(ConfigurationError, match="'maze' points at 'doubles:Maze', which does not exist"):
-        registry.make("maze")
+    registry.register("moor", "doubles:Moor")
+    with pytest.raises(ConfigurationError, match="'moor' points at 'doubles:Moor', which does not exist"):
+        registry.make("moor")
 
 
 def test_a_package_adds_environments_through_its_entry_points(names, monkeypatch):
-    point = EntryPoint("maze", "doubles:Guess", "openmanus_rl.environments")
+    point = EntryPoint("moor", "doubles:Guess", "openmanus_rl.environments")
     monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == point.group else [])
     registry._register_entry_points.cache_clear()
-    assert "maze" in registry.names()
-    assert registry.target("maze") == "doubles:Guess"
+    assert "moor" in registry.names()
+    assert registry.target("moor") == "doubles:Guess"
 
 
 def test_a_target_stands_for_itself_without_a_registration(names):

@@ -26,6 +26,14 @@ class Gate(Guess):
         return super().step(action)
 
 
+def assert_ended(name):
+    """Every thread of this name ends."""
+    threads = [thread for thread in threading.enumerate() if thread.name == name]
+    for thread in threads:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in threads)
+
+
 async def test_every_method_of_the_blocking_environment_is_reached():
     environment = ThreadedEnvironment(Guess())
     assert environment.facts is Guess.facts
@@ -120,9 +128,8 @@ def test_an_answer_after_the_event_loop_was_closed_harms_nobody():
 
     asyncio.run(leave())
     gate.open.set()
-    environment._calls.put(None)
-    environment._thread.join(5)
-    assert not environment._thread.is_alive()
+    environment._thread.stop()
+    assert_ended("Gate")
 
 
 async def test_close_reaches_the_environment_once_and_ends_the_thread():
@@ -132,8 +139,7 @@ async def test_close_reaches_the_environment_once_and_ends_the_thread():
     await environment.close()
     await environment.close()
     assert Recorder.closes == 1
-    environment._thread.join(5)
-    assert not environment._thread.is_alive()
+    assert_ended("Recorder")
 
 
 async def test_use_after_close_is_refused_by_name():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agentgym_rl.failure_policy import Action, FailedEpisode
-from verl_ext.failures import SessionFailure
 from verl_ext.episode_metrics import episode_metrics, failure_metrics
+from verl_ext.failures import SessionFailure
 from verl_ext.trainer_learning import _keys_of_singletons
 
 

@@ -5,35 +5,14 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import trajectories
 
 from agentgym_rl.data.trajectory_json import from_dict, read_trajectories, to_dict, to_line
 from agentgym_rl.errors import DataError
-from agentgym_rl.messages import Message, ToolCall, assistant, user
+from agentgym_rl.messages import assistant, user
 from agentgym_rl.policy import Reply, SampledTokens
 from agentgym_rl.task import Task
-from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
-
-numbers = st.floats(allow_nan=False)
-flat = st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | numbers | st.text(), max_size=2)
-calls = st.lists(st.builds(ToolCall, st.text(), flat, st.text()), max_size=2).map(tuple)
-roles = st.sampled_from(["system", "user", "assistant", "tool"])
-messages = st.builds(Message, roles, st.text(), calls, st.none() | st.text())
-tokens = st.lists(st.tuples(st.integers(0, 10**6), numbers), max_size=4).map(
-    lambda pairs: SampledTokens(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
-)
-replies = st.builds(Reply, messages, st.booleans(), st.none() | tokens)
-several = st.lists(messages, max_size=2).map(tuple)
-turns = st.builds(Turn, replies, several, numbers, st.booleans(), numbers, numbers, flat)
-trajectories = st.builds(
-    Trajectory,
-    st.builds(Task, id=st.text(min_size=1), environment=st.just("stairs"), arguments=flat, seed=st.integers()),
-    several,
-    st.lists(turns, max_size=2).map(tuple),
-    st.sampled_from(StopReason),
-    st.none() | st.booleans(),
-    st.none() | st.builds(Failure, st.text(), st.text(), st.text()),
-    st.text(),
-)
+from agentgym_rl.trajectory import StopReason, Trajectory, Turn
 
 
 @settings(max_examples=60, deadline=None)

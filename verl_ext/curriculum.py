@@ -87,6 +87,7 @@ class TaskSampler(Sampler[int]):
                 f"a curriculum needs tasks with an id each; given: {len(rows)} rows with {len(self._index)} ids"
             )
         names = sorted({row.environment for row in rows})
+        self._names_E = names
         self._share_E = _shares(curriculum.shares, names)
         self._environment_N = torch.tensor([names.index(row.environment) for row in rows])
         self._sessions_N, self._successes_N = torch.zeros(2, len(rows), dtype=torch.float64)
@@ -132,12 +133,18 @@ class TaskSampler(Sampler[int]):
         return between_N | (self._sessions_N == 0)
 
     def metrics(self) -> dict[str, float]:
-        """Shares of the tasks that were played, and that are preferred."""
+        """Shares of the tasks that were played, and that are preferred; each environment's share of the next draw."""
         played_N = self._sessions_N > 0
         return {
             "curriculum/played_share": float(played_N.double().mean()),
             "curriculum/between_bounds_share": float((self.preferred() & played_N).double().mean()),
+            **{f"curriculum/draws/{name}": share for name, share in self._draw_shares().items()},
         }
+
+    def _draw_shares(self) -> dict[str, float]:
+        weight_N = self.weights()
+        total_E = torch.zeros(len(self._names_E), dtype=weight_N.dtype).index_add_(0, self._environment_N, weight_N)
+        return dict(zip(self._names_E, (total_E / weight_N.sum()).tolist(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         """By task id, so that it can be loaded beside a dataset that has grown."""

@@ -141,8 +141,8 @@ def groups_of(
         of_group = values[group]
         if EXCLUDED in of_row:
             continue
-        if of_row["episode"]:  # on the last row of its session
-            episodes[group][session] = of_row["episode"]
+        if episode := of_row.get("episode"):  # on the last row of its session
+            episodes[group][session] = episode
         if metric == FILTER_GROUPS_REWARD_METRIC:
             of_group[session] += reward
         else:

@@ -22,12 +22,13 @@ def _register_all() -> list[str]:
     from verl.workers.rollout.base import _ROLLOUT_REGISTRY
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-    from verl_ext.agent_loop import environment_loop  # noqa: F401
+    from verl_ext.agent_loop import environment_loop, tool_loop  # noqa: F401
 
     # verl/workers/rollout/base.py has no function for the second half of a rollout engine's registration.
     _ROLLOUT_REGISTRY[("transformers", "async")] = "verl_ext.rollout.server.ServerAdapter"
     RolloutReplicaRegistry.register("transformers", _replica)
-    done = ["platform cpu" + (" (in use)" if on_cpu else ""), "agent loop environment", "rollout transformers"]
+    platform = "platform cpu" + (" (in use)" if on_cpu else "")
+    done = [platform, "agent loops environment/environment_tools", "rollout transformers"]
     if on_cpu:
         from verl_ext import fsdp_cpu
 

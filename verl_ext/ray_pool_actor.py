@@ -17,7 +17,7 @@ import ray
 
 from agentgym_rl.environment import Environment
 from agentgym_rl.environments.registry import Isolation
-from agentgym_rl.environments.wire import Hello, encode_error
+from agentgym_rl.environments.wire import BEGINNINGS, Hello, encode_error
 from agentgym_rl.errors import EnvironmentFailed, Manner, boundary
 from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.pool_statistics import PoolPeriod, PoolStatistics
@@ -81,7 +81,7 @@ class PoolActor:
             )
         except Exception as error:
             return Reply(error=encode_error(error))
-        return Reply(Offer(self._node, len(self._leases), _hello(environment)))
+        return Reply(Offer(self._node, len(self._leases), Hello.of(environment)))
 
     async def call(self, id: str, method: str, *arguments: Any) -> Reply:
         """Call a method of the environment that was lent."""
@@ -91,7 +91,7 @@ class PoolActor:
             what = f"{method} of environment {self._kind!r}"
             calling = getattr(environment, method)(*arguments)
             result = await boundary(calling, EnvironmentFailed, what, lease.seconds + GRACE_SECONDS)
-            return Reply(result, hello=_hello(environment) if method in ("reset", "restore") else None)
+            return Reply(result, hello=Hello.of(environment) if method in BEGINNINGS else None)
         except Exception as error:
             return Reply(error=encode_error(error))
 
@@ -149,7 +149,3 @@ class _Lease:
             self.environment.set_exception(error)
         finally:
             self.environment.cancel()  # of use to nobody if there is none by now
-
-
-def _hello(environment: Environment) -> Hello:
-    return Hello(environment.facts, environment.instructions)

@@ -122,7 +122,7 @@ class RemoteEnvironment(Environment):
         offer = await self.host.acquire(self._id, self._seconds, f"lease of environment {self._name!r}")
         if offer is None or offer.hello is None:
             return False
-        self.facts, self.instructions = offer.hello
+        self.facts, self.instructions, self.tools = offer.hello
         self._end = time.monotonic() + self._seconds
         self._granted = True
         return True
@@ -174,5 +174,5 @@ class RemoteEnvironment(Environment):
             self.spoil()
             raise
         if reply.hello is not None:
-            self.facts, self.instructions = reply.hello
+            self.facts, self.instructions, self.tools = reply.hello
         return reply.result

@@ -22,9 +22,9 @@ def sessions_of(batch: KVBatchMeta) -> int:
 
 
 def extra_fields(batch: KVBatchMeta, keys: list[str]) -> list[dict[str, Any]]:
-    """`AgentLoopOutput.extra_fields` of these rows."""
+    """`AgentLoopOutput.extra_fields` of these rows; `episode` is None where an agent loop of verl gave none."""
     rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-    return rows.pop("extra_fields").tolist()
+    return [{"episode": None, **fields} for fields in rows.pop("extra_fields").tolist()]
 
 
 def known_rows(batch: KVBatchMeta, with_values: bool, bootstrapped: frozenset[str]) -> KnownRows:

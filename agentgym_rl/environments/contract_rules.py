@@ -58,19 +58,22 @@ async def answers(subject: Subject) -> None:
 
 
 async def invalid_action(subject: Subject) -> None:
-    """Text that is no action is answered with valid=False and an observation, or ends the episode unsolved."""
+    """Text that is no action is answered with valid=False and an observation, or ends the episode unsolved.
+
+    Where facts.any_text, it may be an action that goes on.
+    """
     for task in subject.tasks:
         episode = await subject.record(task, Way.GARBAGE)
         subject.others.append(episode)
         for action, step in zip(episode.actions, episode.steps, strict=True):
-            _require_refusal(action, step)
+            _require_refusal(action, step, subject.facts.any_text)
 
 
-def _require_refusal(action: str, step: StepResult) -> None:
+def _require_refusal(action: str, step: StepResult, any_text: bool) -> None:
     if step.terminated or step.truncated:
         if step.success:
             raise Broken(f"the action {action!r} solved the task")
-    elif step.valid:
+    elif step.valid and not any_text:
         raise Broken(f"the action {action!r} was taken as valid; answer with StepResult.going_on(..., valid=False)")
     elif not _says_something(step.observation):
         raise Broken(f"the action {action!r} was refused without a word; the observation must say what is allowed")

@@ -13,13 +13,13 @@ import importlib
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentgym_rl.environment import Environment, Facts, StepResult
-from agentgym_rl.environments.wire import ARGUMENTS, HELLO, RESULTS, decode_error, to_line
+from agentgym_rl.environments.interpreter import worker_command, worker_variables
+from agentgym_rl.environments.wire import ARGUMENTS, HELLO, RESULTS, Hello, decode_error, to_line
 from agentgym_rl.errors import AgentGymError, ConfigurationError, EnvironmentFailed, Manner, boundary
 from agentgym_rl.messages import Message
 from agentgym_rl.task import Task
@@ -37,7 +37,7 @@ class ProcessEnvironment(Environment):
 
     Args:
         target: "module:Class" as the worker's interpreter imports it.
-        interpreter: path of the Python that runs the worker; it needs this package. None: this one, and its `sys.path`.
+        interpreter: path of the Python that runs the worker (`interpreter`). None: this one, and its `sys.path`.
         variables: environment variables on top of this process's own.
         on_start: called with the process id of each worker before that has imported anything.
 
@@ -61,6 +61,7 @@ class ProcessEnvironment(Environment):
         made = _class_if_importable(target)
         self._facts: Facts | None = getattr(made, "facts", None)
         self.instructions = getattr(made, "instructions", "")
+        self.tools = getattr(made, "tools", ())
 
     @property
     def facts(self) -> Facts:  # type: ignore[override]
@@ -86,7 +87,7 @@ class ProcessEnvironment(Environment):
         if self.on_start is not None:
             self.on_start(self._worker.pid)
         try:
-            self._facts, self.instructions = HELLO.decode(await self._worker.answer("start"))
+            self._note(HELLO.decode(await self._worker.answer("start")))
         except AgentGymError:
             await self._worker.end()
             raise
@@ -133,7 +134,13 @@ class ProcessEnvironment(Environment):
     async def _call(self, method: str, argument: Any = None) -> Any:
         if self._worker is None:
             raise EnvironmentFailed(f"{method} of {self._target!r} was called before reset")
-        return await self._worker.call(method, argument)
+        result = await self._worker.call(method, argument)
+        if self._worker.hello is not None:
+            self._note(HELLO.decode(self._worker.hello))
+        return result
+
+    def _note(self, hello: Hello) -> None:
+        self._facts, self.instructions, self.tools = hello
 
 
 def _class_if_importable(target: str) -> type[Environment] | None:
@@ -159,13 +166,13 @@ class _Worker:
         self._cut_off = ""
         self._ended = False
         self._stderr = b""
+        self.hello: Any = None
+        """What came with the last answer, undecoded; None: nothing did."""
         self._draining = asyncio.ensure_future(self._drain())
 
     @classmethod
     async def started(cls, target: str, interpreter: str | None, variables: Mapping[str, str]) -> _Worker:
-        command = [interpreter or sys.executable, "-m", "agentgym_rl.environments.worker", target]
-        if interpreter is None:
-            command += [path for path in sys.path if path]  # not as PYTHONPATH: the worker's children would inherit it
+        command = worker_command(target, interpreter)
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
@@ -173,7 +180,7 @@ class _Worker:
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
-                env={**os.environ, "PYTHONHASHSEED": "0", **variables},
+                env=worker_variables(interpreter, variables),
                 limit=LINE_BYTES,
                 start_new_session=True,  # a process group of its own, which `end` kills as a whole
             )
@@ -215,6 +222,7 @@ class _Worker:
         row = json.loads(line)
         if "error" in row:
             raise decode_error(row["error"], f"{method} of {self._target!r}")
+        self.hello = row.get("hello")
         return row["result"]
 
     async def end(self) -> None:

@@ -3,6 +3,9 @@
 Where a name is asked for, "module:Class" itself will do, so that one's own environment needs no registration. A package
 adds its environments by `register()`, or through the entry point group `openmanus_rl.environments`. Blocking classes
 come back behind a thread of their own, so that every caller sees the asynchronous interface.
+
+An environment runs in a worker process, whatever is asked for, where its class says `own_process = True` (a JVM, a
+parser that is not thread-safe, state in globals), and where another interpreter is named for it (`interpreter`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from importlib.metadata import entry_points
 from typing import Literal, get_args
 
 from agentgym_rl.environment import BlockingEnvironment, Environment
+from agentgym_rl.environments.interpreter import interpreter_of
 from agentgym_rl.environments.process import ProcessEnvironment
 from agentgym_rl.environments.threaded import ThreadedEnvironment
 from agentgym_rl.errors import BoundaryError, ConfigurationError, EnvironmentFailed, boundary, did_you_mean
@@ -25,8 +29,22 @@ CLOSE_SECONDS = 5.0
 """Deadline of an environment's close; what is not closed by then is left behind."""
 
 _TARGETS: dict[str, str] = {
+    "agentdojo": "agentgym_rl.environments.agentdojo:AgentDojo",
     "agentgym": "agentgym_rl.environments.agentgym.client:AgentGymEnvironment",
+    "alfworld": "agentgym_rl.environments.alfworld:ALFWorld",
     "babyai": "agentgym_rl.environments.babyai:BabyAI",
+    "bfcl": "agentgym_rl.environments.bfcl.environment:BFCL",
+    "gymnasium": "agentgym_rl.environments.gymnasium_adapter:Gymnasium",
+    "gymnasium-text": "agentgym_rl.environments.gymnasium_adapter:GymnasiumText",
+    "maze": "agentgym_rl.environments.maze:Maze",
+    "scienceworld": "agentgym_rl.environments.scienceworld:ScienceWorld",
+    "tau2": "agentgym_rl.environments.tau2:Tau2",
+    "textcraft": "agentgym_rl.environments.textcraft:TextCraft",
+    "textworld": "agentgym_rl.environments.textworld:TextWorld",
+    "textworld-express": "agentgym_rl.environments.textworld_express:TextWorldExpress",
+    "toolbench": "agentgym_rl.environments.toolbench.environment:ToolBench",
+    "toy-text": "agentgym_rl.environments.toy_text:ToyText",
+    "wordle": "agentgym_rl.environments.wordle:Wordle",
 }
 _EXTRAS = {"babyai": "babyai"}
 """Which extra of this distribution installs what an environment imports."""
@@ -94,15 +112,19 @@ def make(name: str, isolation: Isolation = "thread") -> Environment:
     Args:
         name: of the environment.
         isolation: "thread" runs it in this process (a blocking one on a thread of its own); "process" in a worker
-            process, which it may crash or hang.
+            process, which it may crash or hang. The second also holds where the environment asks for a process of its
+            own, or has another interpreter.
 
     Raises:
-        ConfigurationError: no such name or isolation, or what the environment imports is not installed.
+        ConfigurationError: no such name, isolation or interpreter, or what the environment imports is not installed.
     """
     if isolation not in get_args(Isolation):
         raise ConfigurationError(f"no isolation {isolation!r}; {did_you_mean(isolation, get_args(Isolation))}")
+    interpreter = interpreter_of(name)
+    if interpreter is not None:
+        return ProcessEnvironment(target(name), interpreter)  # whose class this process may not be able to import
     made = environment_class(name)
-    if isolation == "process":
+    if isolation == "process" or getattr(made, "own_process", False):
         return ProcessEnvironment(target(name))
     environment = made()
     return ThreadedEnvironment(environment) if isinstance(environment, BlockingEnvironment) else environment

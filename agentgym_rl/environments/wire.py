@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from agentgym_rl.environment import Facts, StepResult
+from agentgym_rl.environment import BlockingEnvironment, Environment, Facts, StepResult
 from agentgym_rl.errors import (
     AgentGymError,
     BoundaryError,
@@ -28,6 +28,7 @@ from agentgym_rl.errors import (
 )
 from agentgym_rl.messages import Message
 from agentgym_rl.task import Task
+from agentgym_rl.tools import ToolSchema
 
 _OWN_ERRORS: dict[str, type[AgentGymError]] = {
     kind.__name__: kind
@@ -51,10 +52,16 @@ class RemoteTraceback(Exception):
 
 
 class Hello(NamedTuple):
-    """What a worker says once its environment is made."""
+    """What a worker says once its environment is made, and again after each reset."""
 
     facts: Facts
     instructions: str
+    tools: tuple[ToolSchema, ...] = ()
+
+    @classmethod
+    def of(cls, environment: Environment | BlockingEnvironment) -> Hello:
+        schemas = (ToolSchema(tool.name, tool.description, tool.parameters) for tool in environment.tools)
+        return cls(environment.facts, environment.instructions, tuple(schemas))  # what else a tool has can't cross
 
 
 class Codec(NamedTuple):
@@ -65,12 +72,16 @@ class Codec(NamedTuple):
 
 
 def _encode_hello(hello: Hello) -> dict[str, Any]:
-    return {"facts": asdict(hello.facts), "instructions": hello.instructions}
+    return {
+        "facts": asdict(hello.facts),
+        "instructions": hello.instructions,
+        "tools": [(tool.name, tool.description, dict(tool.parameters)) for tool in hello.tools],
+    }
 
 
 def _decode_hello(row: dict[str, Any]) -> Hello:
     facts = row["facts"] | {"reward_range": tuple(row["facts"]["reward_range"])}
-    return Hello(Facts(**facts), row["instructions"])
+    return Hello(Facts(**facts), row["instructions"], tuple(ToolSchema(*tool) for tool in row["tools"]))
 
 
 def _encode_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -110,6 +121,8 @@ ARGUMENTS: dict[str, Codec] = {
     "restore": _BYTES,
 }
 """Of the methods that take one."""
+BEGINNINGS = ("reset", "restore")
+"""Methods whose answer comes with a new `hello`."""
 RESULTS: dict[str, Codec] = {
     "reset": _MESSAGES,
     "step": _STEP,

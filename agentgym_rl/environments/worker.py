@@ -19,7 +19,7 @@ import threading
 from typing import Any, BinaryIO
 
 from agentgym_rl.environment import BlockingEnvironment, Environment
-from agentgym_rl.environments.wire import ARGUMENTS, HELLO, RESULTS, Hello, encode_error, to_line
+from agentgym_rl.environments.wire import ARGUMENTS, BEGINNINGS, HELLO, RESULTS, Hello, encode_error, to_line
 from agentgym_rl.errors import ConfigurationError
 
 Lines = queue.SimpleQueue[bytes]
@@ -32,7 +32,7 @@ def main(target: str) -> None:
     threading.Thread(target=_read, args=(requests, lines), daemon=True).start()
     try:
         environment = load(target)()
-        hello = HELLO.encode(Hello(environment.facts, environment.instructions))
+        hello = HELLO.encode(Hello.of(environment))
     except Exception as error:
         _send(answers, {"error": encode_error(error)})
         return
@@ -79,7 +79,7 @@ def _serve(environment: BlockingEnvironment, lines: Lines, answers: BinaryIO) ->
     while True:
         method, arguments = _read_request(lines.get())
         try:
-            row = {"result": RESULTS[method].encode(getattr(environment, method)(*arguments))}
+            row = _answer(environment, method, getattr(environment, method)(*arguments))
         except Exception as error:
             row = {"error": encode_error(error)}
         _send(answers, row)
@@ -91,10 +91,15 @@ async def _serve_awaiting(environment: Environment, lines: Lines, answers: Binar
     while True:
         method, arguments = _read_request(await loop.run_in_executor(None, lines.get))
         try:
-            row = {"result": RESULTS[method].encode(await getattr(environment, method)(*arguments))}
+            row = _answer(environment, method, await getattr(environment, method)(*arguments))
         except Exception as error:
             row = {"error": encode_error(error)}
         _send(answers, row)
+
+
+def _answer(environment: Environment | BlockingEnvironment, method: str, result: Any) -> dict[str, Any]:
+    row = {"result": RESULTS[method].encode(result)}
+    return row | {"hello": HELLO.encode(Hello.of(environment))} if method in BEGINNINGS else row
 
 
 def _read_request(line: bytes) -> tuple[str, list[Any]]:

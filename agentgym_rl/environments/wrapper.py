@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from agentgym_rl.environment import Environment, Facts, StepResult
 from agentgym_rl.messages import Message
 from agentgym_rl.task import Task
+from agentgym_rl.tools import ToolSchema
 
 
 class Wrapper(Environment):
@@ -22,6 +23,10 @@ class Wrapper(Environment):
     @property
     def instructions(self) -> str:  # type: ignore[override]
         return self.inner.instructions
+
+    @property
+    def tools(self) -> Sequence[ToolSchema]:  # type: ignore[override]
+        return self.inner.tools
 
     async def reset(self, task: Task) -> Sequence[Message]:
         return await self.inner.reset(task)

@@ -116,6 +116,7 @@ def _server_policies(argument: str, sampling: Sampling) -> Iterator[PolicyFactor
         return ServerPolicy(
             client,
             model,
+            environment,
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,
             seed=_episode_seed(sampling, task, episode),

@@ -16,7 +16,7 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, register
 from verl.trainer.ppo.utils import need_critic
 
-from agentgym_rl.environment import Opening
+from agentgym_rl.environment import Environment, Opening
 from agentgym_rl.environments.chaos import chaotic
 from agentgym_rl.episode import Limits, play
 from agentgym_rl.errors import AgentGymError, DataError
@@ -147,11 +147,16 @@ class EnvironmentAgentLoop(AgentLoopBase):
             shared.require_same_start(group, task, start)
 
         async with shared.pool.lease(task.environment, limits.episode_seconds + LEASE_MARGIN) as leased:
-            played = chaotic(leased, self._settings.chaos, task.id, nonce)
-            trajectory = await play(policy, played, task, limits, on_opening=same_start)
+            harmed = chaotic(leased, self._settings.chaos, task.id, nonce)
+            played, played_task = self._as_played(harmed, task)
+            trajectory = await play(policy, played, played_task, limits, on_opening=same_start)
             if trajectory.failed:
                 leased.spoil()  # an answer that only play() can tell to be wrong, such as a reward of NaN
-            return trajectory
+            return replace(trajectory, task=task)
+
+    def _as_played(self, environment: Environment, task: Task) -> tuple[Environment, Task]:
+        """What the policy gets to see of an environment and its task."""
+        return environment, task
 
     def _limits(self, row: dict[str, Any]) -> Limits:
         """A horizon that grows is for training; what is validated is the whole one."""
