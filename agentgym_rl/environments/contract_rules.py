@@ -91,10 +91,12 @@ async def listed_actions(subject: Subject) -> None:
     async with subject.opened() as environment:
         await subject.reset(environment, subject.tasks[0])
         listed = await subject.listed(environment)
-    for action in listed[:LISTED_ACTIONS]:
+    tried = listed[:LISTED_ACTIONS]
+    for together in [tried] if subject.facts.reusable else [[action] for action in tried]:
         async with subject.opened() as environment:
-            await subject.reset(environment, subject.tasks[0])
-            _require_valid(action, await subject.step(environment, action))
+            for action in together:
+                await subject.reset(environment, subject.tasks[0])
+                _require_valid(action, await subject.step(environment, action))
 
 
 def _require_valid(action: str, step: StepResult) -> None:

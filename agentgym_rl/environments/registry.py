@@ -124,7 +124,7 @@ def make(name: str, isolation: Isolation = "thread") -> Environment:
     if interpreter is not None:
         return ProcessEnvironment(target(name), interpreter)  # whose class this process may not be able to import
     made = environment_class(name)
-    if isolation == "process" or getattr(made, "own_process", False):
+    if isolation == "process" or made.own_process:
         return ProcessEnvironment(target(name))
     environment = made()
     return ThreadedEnvironment(environment) if isinstance(environment, BlockingEnvironment) else environment

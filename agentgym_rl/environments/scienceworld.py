@@ -78,7 +78,8 @@ class ScienceWorld(TextGame):
     End: terminated when the task is complete, or the score is below 0; truncated after `max_turns` turns.
     Splits: the package's own, by the variations of each task; `data_preprocess/scienceworld.py` keeps them.
     Expert: the simulator's own solution, from the start only. It solves variation 0 of all 30 tasks, in 5 to 177 turns;
-        making it takes the simulator from under a second to two minutes (mendelian-genetics).
+        making it takes the simulator from under a second to two minutes (mendelian-genetics, on a busy machine: ask for
+        it with a deadline above the usual one of a step).
     Source: Wang et al., ScienceWorld, EMNLP 2022, https://arxiv.org/abs/2203.07540; package `scienceworld`.
     Licence: Apache-2.0.
 

@@ -1,0 +1,1 @@
+"""ToolBench queries with StableToolBench's virtual API server: what an API answers is asked of the server."""
