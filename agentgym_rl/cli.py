@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from agentgym_rl.commands import environments, evaluation, training
+from agentgym_rl.commands import environments, evaluation, judge, store, training
 from agentgym_rl.errors import AgentGymError
 
 
@@ -31,5 +31,5 @@ app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, hel
 
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, help="Train language agents on tasks.")
-for topic in (environments, evaluation, training):
+for topic in (environments, evaluation, judge, store, training):
     topic.add_to(app)

@@ -13,7 +13,7 @@ from agentgym_rl.data import versions
 from agentgym_rl.data.collect import Collected, collect
 from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.episode import Limits
-from agentgym_rl.errors import ConfigurationError
+from agentgym_rl.errors import ConfigurationError, DataError
 from agentgym_rl.policy import ExpertPolicy, ScriptedPolicy
 
 
@@ -93,7 +93,7 @@ async def test_what_had_finished_when_a_collection_was_stopped_is_not_played_aga
 
 
 async def test_finished_episodes_are_on_disk_while_others_are_under_way(tmp_path, monkeypatch):
-    monkeypatch.setattr(collecting, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(collecting, "FLUSH_SECONDS", 0.01)
     store, tasks = TrajectoryStore(tmp_path), [stairs("a"), stairs("slow", hangs=True)]
     running = asyncio.ensure_future(collect(expert, tasks, store, "expert", limits=Limits(step_seconds=3600)))
     while not store.parts():
@@ -103,6 +103,27 @@ async def test_finished_episodes_are_on_disk_while_others_are_under_way(tmp_path
     with pytest.raises(asyncio.CancelledError):
         await running
     assert Stairs.open_now == 0
+
+
+async def test_an_episode_that_can_not_be_written_ends_the_collection_and_loses_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(collecting, "FLUSH_SECONDS", 0.01)
+    store, tasks = TrajectoryStore(tmp_path), [stairs("a"), stairs("\ud800"), stairs("slow", hangs=True)]
+    with pytest.raises(DataError, match="records .* can't be written: .*surrogates not allowed"):
+        await collect(expert, tasks, store, "expert", limits=Limits(step_seconds=0.5))
+    assert [one.trajectory.task.id for one in store.records()] == ["a", "slow"]
+
+
+async def test_two_collections_into_one_store_at_once_are_refused(tmp_path):
+    store, tasks = TrajectoryStore(tmp_path), [stairs("slow", hangs=True)]
+    running = asyncio.ensure_future(collect(expert, tasks, store, "expert", limits=Limits(step_seconds=3600)))
+    while not Stairs.open_now:
+        await asyncio.sleep(0.01)
+    with pytest.raises(ConfigurationError, match="another process is adding to the store"):
+        await collect(expert, tasks, store, "expert")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await collect(expert, [stairs("a")], store, "expert")).solved == 1
 
 
 async def test_a_policy_is_told_the_number_of_its_episode(tmp_path):

@@ -7,12 +7,14 @@ import logging
 import pyarrow.parquet
 import pytest
 
-from agentgym_rl.data.sft_parquet import write_sft
+from agentgym_rl.data.sft_parquet import ROWS_AT_ONCE, can_be_imitated, write_sft
 from agentgym_rl.errors import DataError
-from agentgym_rl.messages import assistant, system, user
+from agentgym_rl.messages import Message, ToolCall, assistant, system, user
 from agentgym_rl.policy import Reply, SampledTokens
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
+
+NO_CALLS = {"tool_calls": None, "tool_call_id": None}
 
 
 def turn(said: str, seen: str = "", valid: bool = True, complete: bool = True) -> Turn:
@@ -33,11 +35,11 @@ def test_a_trajectory_becomes_one_row_with_its_replies_marked(tmp_path):
     assert rows_of(tmp_path / "sft.parquet") == [
         {
             "messages": [
-                {"role": "system", "content": "rules", "loss": False, "token_ids": None},
-                {"role": "user", "content": "a wall", "loss": False, "token_ids": None},
-                {"role": "assistant", "content": "left", "loss": True, "token_ids": None},
-                {"role": "user", "content": "a door", "loss": False, "token_ids": None},
-                {"role": "assistant", "content": "open", "loss": True, "token_ids": None},
+                {"role": "system", "content": "rules", "loss": False, "token_ids": None, **NO_CALLS},
+                {"role": "user", "content": "a wall", "loss": False, "token_ids": None, **NO_CALLS},
+                {"role": "assistant", "content": "left", "loss": True, "token_ids": None, **NO_CALLS},
+                {"role": "user", "content": "a door", "loss": False, "token_ids": None, **NO_CALLS},
+                {"role": "assistant", "content": "open", "loss": True, "token_ids": None, **NO_CALLS},
             ],
             "task_id": "t1",
             "environment": "maze",
@@ -87,3 +89,26 @@ def test_nothing_is_written_when_nothing_can_be_imitated(tmp_path):
     with pytest.raises(DataError, match="left out: none"):
         write_sft([], tmp_path / "sft.parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reply_that_is_marked_as_untrained_is_context_only(tmp_path):
+    marked = Turn(Reply(assistant("a mistake")), (user("ouch"),), 0.0, info={"trained": False})
+    write_sft([trajectory(marked, turn("left"))], tmp_path / "sft.parquet")
+    flags = {m["content"]: m["loss"] for m in rows_of(tmp_path / "sft.parquet")[0]["messages"]}
+    assert (flags["a mistake"], flags["left"]) == (False, True)
+    assert not can_be_imitated(trajectory(marked))
+
+
+def test_tool_calls_are_written_as_chat_dictionaries_that_read_back_equal(tmp_path):
+    call = ToolCall("go", {"where": ["left", 2], "fast": None}, "c1")
+    calling = Turn(Reply(assistant("", (call,))), (Message("tool", "done", (), "c1"),), 0.0)
+    given = trajectory(calling)
+    write_sft([given], tmp_path / "sft.parquet")
+    read = [Message.from_chat(cell) for cell in rows_of(tmp_path / "sft.parquet")[0]["messages"]]
+    assert tuple(read) == given.messages
+
+
+def test_more_rows_than_are_held_at_once_are_all_written_in_their_order(tmp_path):
+    many = [trajectory(turn("left"), id=f"t{number}") for number in range(2 * ROWS_AT_ONCE + 1)]
+    assert write_sft(iter(many), tmp_path / "sft.parquet") == len(many)
+    assert [row["task_id"] for row in rows_of(tmp_path / "sft.parquet")] == [one.task.id for one in many]

@@ -52,7 +52,7 @@ async def evaluate(
     Raises:
         ConfigurationError, DataError: nothing can be played like this; episodes under way are cancelled.
     """
-    _check(tasks, concurrency, episodes_per_task)
+    require_playable(tasks, concurrency, episodes_per_task)
     settings = dict(settings or {})
     file = RowsFile(rows_file, settings) if rows_file is not None else None
     slots = asyncio.Semaphore(concurrency)
@@ -64,7 +64,7 @@ async def evaluate(
             row = None
         if row is None:
             async with slots:
-                trajectory = await _play_one(make_policy, task, episode, limits, isolation)
+                trajectory = await play_one(make_policy, task, episode, limits, isolation)
             row = EpisodeRow.from_trajectory(trajectory, episode)
             if trajectories is not None:  # before its row, which says that the episode is done
                 trajectories.append(trajectory, episode)
@@ -80,20 +80,22 @@ async def evaluate(
     return Evaluation(tuple(rows), settings)
 
 
-def _check(tasks: Sequence[Task], concurrency: int, episodes_per_task: int) -> None:
+def require_playable(tasks: Sequence[Task], concurrency: int, episodes_per_task: int) -> None:
+    """Raise a ConfigurationError unless there are tasks with unique ids, and both numbers are at least 1."""
     for name, value in [("concurrency", concurrency), ("episodes_per_task", episodes_per_task)]:
         if value < 1:
             raise ConfigurationError(f"{name} must be at least 1; given: {value}")
     ids = [task.id for task in tasks]
     if not ids:
-        raise ConfigurationError("there is no task to evaluate on")
+        raise ConfigurationError("there is no task to play")
     task_id, count = Counter(ids).most_common(1)[0]
     if count > 1:
         raise ConfigurationError(f"{count} tasks have the id {task_id!r}; ids tell the episodes apart")
 
 
-async def _play_one(
+async def play_one(
     make_policy: PolicyFactory, task: Task, episode: int, limits: Limits | None, isolation: registry.Isolation
 ) -> Trajectory:
+    """Play one episode in an environment of its own."""
     async with registry.opened(task.environment, isolation) as environment:
         return await play(make_policy(environment, task, episode), environment, task, limits)

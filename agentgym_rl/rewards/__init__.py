@@ -2,6 +2,8 @@
 
 A reward function maps a trajectory to one number per turn. A weighted sum of named functions is a reward again, and
 its total is exactly the sum of its turns, so nothing is lost on the way to token-level scores.
+
+A function that has to wait, for a judge say, is a coroutine function; `awaited_sum` takes both kinds.
 """
 
 from __future__ import annotations
@@ -9,18 +11,21 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from agentgym_rl.errors import ConfigurationError, DataError, did_you_mean
+from agentgym_rl.together import all_or_cancel
 from agentgym_rl.trajectory import Trajectory
 
-RewardFunction = Callable[..., "list[float]"]
+RewardFunction = Callable[..., "list[float] | Awaitable[list[float]]"]
 """Trajectory of T turns -> T numbers; further arguments are the configuration's."""
 Weights = Mapping[str, "float | Mapping[str, Any]"]
 """Reward name -> its weight, or {weight: its weight, argument: value, ...} if the function takes arguments."""
+_Terms = dict[str, "tuple[float, RewardFunction]"]
+"""Reward name -> its weight, and its function with the configured arguments."""
 
 _TARGETS = {
     "outcome": "agentgym_rl.rewards.outcome:outcome",
@@ -28,6 +33,7 @@ _TARGETS = {
     "format": "agentgym_rl.rewards.format:format_penalty",
     "invalid_action": "agentgym_rl.rewards.format:invalid_action",
     "overlong": "agentgym_rl.rewards.overlong:overlong",
+    "judge": "agentgym_rl.rewards.judge:judge",
 }
 
 
@@ -68,24 +74,57 @@ def weighted_sum(weights: Weights) -> Callable[[Trajectory], Reward]:
 
     Raises:
         ConfigurationError: no weight, a weight that is no finite number, an unknown name, an argument that the
-            function does not take or one that it needs and does not get.
+            function does not take or one that it needs and does not get, or a function that has to be awaited.
     """
-    if not weights:
-        raise ConfigurationError("a reward needs at least one named function with a weight, e.g. {'outcome': 1.0}")
-    terms = {name: _term(name, given) for name, given in weights.items()}
+    terms = _terms(weights)
+    for name, (_, function) in terms.items():
+        if inspect.iscoroutinefunction(function):
+            raise ConfigurationError(f"reward {name!r} has to be awaited; it belongs into an awaited_sum")
 
     def reward(trajectory: Trajectory) -> Reward:
-        turns = len(trajectory.turns)
-        total_T, parts = [0.0] * turns, {}
-        for name, (weight, function) in terms.items():
-            scores_T = function(trajectory)
-            if len(scores_T) != turns or not all(math.isfinite(score) for score in scores_T):
-                raise DataError(f"reward {name!r} must give {turns} finite numbers, one a turn; it gave {scores_T!r}")
-            parts[name] = weight * sum(scores_T)
-            total_T = [total + weight * score for total, score in zip(total_T, scores_T, strict=True)]
-        return Reward(tuple(total_T), parts)
+        return _sum(terms, {name: function(trajectory) for name, (_, function) in terms.items()}, trajectory)
 
     return reward
+
+
+def awaited_sum(weights: Weights) -> Callable[[Trajectory], Awaitable[Reward]]:
+    """The same sum, where functions may be coroutine functions: those are awaited at the same time.
+
+    Raises:
+        ConfigurationError: as `weighted_sum`.
+        BoundaryError: when awaited: what a function asks has failed, a judge say; there is no reward then.
+    """
+    terms = _terms(weights)
+
+    async def reward(trajectory: Trajectory) -> Reward:
+        scores = await all_or_cancel(_scores(function, trajectory) for _, function in terms.values())
+        return _sum(terms, dict(zip(terms, scores, strict=True)), trajectory)
+
+    return reward
+
+
+async def _scores(function: RewardFunction, trajectory: Trajectory) -> Any:
+    scores = function(trajectory)
+    return await scores if inspect.isawaitable(scores) else scores
+
+
+def _sum(terms: _Terms, scores: Mapping[str, Any], trajectory: Trajectory) -> Reward:
+    """Hold each function's scores to one finite number a turn, and add them up."""
+    turns = len(trajectory.turns)
+    total_T, parts = [0.0] * turns, {}
+    for name, (weight, _) in terms.items():
+        scores_T = scores[name]
+        if len(scores_T) != turns or not all(math.isfinite(score) for score in scores_T):
+            raise DataError(f"reward {name!r} must give {turns} finite numbers, one a turn; it gave {scores_T!r}")
+        parts[name] = weight * sum(scores_T)
+        total_T = [total + weight * score for total, score in zip(total_T, scores_T, strict=True)]
+    return Reward(tuple(total_T), parts)
+
+
+def _terms(weights: Weights) -> _Terms:
+    if not weights:
+        raise ConfigurationError("a reward needs at least one named function with a weight, e.g. {'outcome': 1.0}")
+    return {name: _term(name, given) for name, given in weights.items()}
 
 
 def _term(name: str, given: float | Mapping[str, Any]) -> tuple[float, RewardFunction]:

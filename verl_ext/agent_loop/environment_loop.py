@@ -19,12 +19,12 @@ from verl.trainer.ppo.utils import need_critic
 from agentgym_rl.environment import Environment, Opening
 from agentgym_rl.environments.chaos import chaotic
 from agentgym_rl.episode import Limits, play
-from agentgym_rl.errors import AgentGymError, DataError
+from agentgym_rl.errors import AgentGymError, BoundaryError, DataError
 from agentgym_rl.failure_policy import Action, FailedEpisode
 from agentgym_rl.oversample import Fate
-from agentgym_rl.rewards import weighted_sum
+from agentgym_rl.rewards import Reward, awaited_sum
 from agentgym_rl.task import Task
-from agentgym_rl.trajectory import Trajectory
+from agentgym_rl.trajectory import Failure, StopReason, Trajectory
 from agentgym_rl.truncation import CountsAs
 from verl_ext import failures
 from verl_ext.agent_loop.chat_tokens import ChatTokens
@@ -54,6 +54,8 @@ class _Ended:
     server: SessionServer
     wall_seconds: float
     failure: FailedEpisode | None
+    reward: Reward | None
+    """None where it failed."""
     left_out: bool = False
     """A trainer of ours took note of the failure, and wants an empty row."""
 
@@ -131,7 +133,9 @@ class EnvironmentAgentLoop(AgentLoopBase):
             nonce = f"{row.get('global_steps', 0)}-{row.get('session_id', 0)}-{tries}"
             begin = time.monotonic()
             trajectory = await self._play(task, policy, group, nonce, self._limits(row))
-            ended = _Ended(trajectory, policy, server, time.monotonic() - begin, self._failure(trajectory, row))
+            wall_seconds = time.monotonic() - begin
+            reward, failure = await self._judge(trajectory, self._failure(trajectory, row))
+            ended = _Ended(trajectory, policy, server, wall_seconds, failure, reward)
             if ended.failure is None:
                 return ended
             action = self._settings.failures.action(ended.failure.cause, tries)
@@ -175,12 +179,24 @@ class EnvironmentAgentLoop(AgentLoopBase):
         message = f"cut off after {len(trajectory.turns)} turns"
         return FailedEpisode(trajectory.task.environment, trajectory.task.id, trajectory.stop.value, message)
 
+    async def _judge(
+        self, trajectory: Trajectory, failure: FailedEpisode | None
+    ) -> tuple[Reward | None, FailedEpisode | None]:
+        """What a trajectory earned; a judge that fails leaves it without a reward, and untrained on."""
+        if failure is not None:
+            return None, failure
+        try:
+            return await awaited_sum(self._settings.rewards)(trajectory), None
+        except BoundaryError as error:
+            failed = replace(trajectory, stop=StopReason.FAILED, failure=Failure.from_error(error))
+            return None, failed_episode(failed)
+
     def _rows(self, ended: _Ended) -> list[TurnRewardOutput]:
-        trajectory, policy = ended.trajectory, ended.policy
+        trajectory, policy, reward = ended.trajectory, ended.policy, ended.reward
+        assert reward is not None, "an episode that did not fail has a reward"
         policy.keep_turns(len(trajectory.turns))
         if self._has_critic and self._settings.truncations.counts_as(trajectory.stop) is CountsAs.BOOTSTRAP:
             policy.observe_end(trajectory.messages)
-        reward = weighted_sum(self._settings.rewards)(trajectory)
         return rows_of_session(trajectory, policy.segments, reward, ended.server, ended.wall_seconds)
 
     def _empty_row(self, row: dict[str, Any]) -> TurnRewardOutput:

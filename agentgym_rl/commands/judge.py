@@ -1,0 +1,88 @@
+"""`openmanus-rl judge`: have a model score trajectories, and see how far it agrees with the environments' outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.data.trajectory_json import read_trajectories
+from agentgym_rl.errors import ConfigurationError
+from agentgym_rl.judge.annotate import annotate_judged
+from agentgym_rl.judge.judgements import Judgement
+from agentgym_rl.judge.run import judge_all
+from agentgym_rl.judge.settings import AnswerFormat, JudgeSettings
+from agentgym_rl.viewer.judge_table import agreement_table, judge_notes
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(judge)
+
+
+def judge(
+    trajectories: Annotated[Path, typer.Option(help="A file of `eval --save-trajectories`, or a store's folder.")],
+    server: Annotated[str, typer.Option(help="An OpenAI-compatible server's URL, which ends in /v1 on most.")],
+    model: Annotated[str, typer.Option(help="The judge's name on that server.")],
+    out: Annotated[Path, typer.Option(help="JSON Lines, a row a trajectory; a run that was stopped goes on there.")],
+    annotated: Annotated[Path | None, typer.Option(help="Folder for the store with the scores as annotations.")] = None,
+    relative: Annotated[bool, typer.Option("--relative", help="All trajectories of a task side by side.")] = False,
+    rubric: Annotated[Path | None, typer.Option(help="A text file; else the rubric of the package.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder of answers: no question is paid for twice.")] = None,
+    answer_format: Annotated[AnswerFormat, typer.Option(help="What the server can hold answers to.")] = "json_schema",
+    temperature: Annotated[float, typer.Option(help="Of the judge.", min=0.0)] = 0.0,
+    max_tokens: Annotated[int, typer.Option(help="Of one answer, thoughts included.", min=1)] = 1024,
+    seed: Annotated[int, typer.Option(help="Of the sampling, and of the order with --relative.")] = 0,
+    concurrency: Annotated[int, typer.Option(help="Verdicts under way at once.", min=1)] = 8,
+    tries: Annotated[int, typer.Option(help="For one verdict.", min=1)] = 5,
+    deadline_seconds: Annotated[float, typer.Option(help="For one verdict, with all its tries.")] = 180.0,
+) -> None:
+    """Have a model score trajectories from 0 to 1; exit code 1 where a verdict is missing."""
+    settings = JudgeSettings(
+        url=server,
+        model=model,
+        rubric=str(rubric) if rubric else None,
+        answer_format=answer_format,
+        parameters={"temperature": temperature, "max_tokens": max_tokens, "seed": seed},
+        cache=str(cache) if cache else None,
+        concurrency=concurrency,
+        tries=tries,
+        request_seconds=min(60.0, deadline_seconds),
+        deadline_seconds=deadline_seconds,
+    )
+    store = TrajectoryStore.existing(trajectories) if trajectories.is_dir() else None
+    if annotated and store is None:
+        raise ConfigurationError(f"--annotated is for a store's trajectories; {trajectories} is no folder")
+    given = [record.trajectory for record in store.records()] if store else read_trajectories(trajectories)
+    with _progress(len(given)) as on_judged:
+        run = asyncio.run(judge_all(settings, given, out, relative, seed, on_judged))
+    if annotated and store:
+        annotate_judged(store, annotated, run.judgements)
+    console = Console()
+    console.print(agreement_table(run.judgements))
+    for note in judge_notes(run.judgements, run.spent):
+        console.print(note, markup=False, highlight=False)
+    if any((row.failure or "").startswith("judge_") for row in run.judgements):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[Sequence[Judgement]], None]]:
+    """A progress bar, and the function that moves it as verdicts come."""
+    failed = 0
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("failed 0", total=total)
+
+        def on_judged(rows: Sequence[Judgement]) -> None:
+            nonlocal failed
+            failed += sum(row.failure is not None for row in rows)
+            progress.update(bar, advance=len(rows), description=f"failed {failed}")
+
+        yield on_judged

@@ -1,0 +1,127 @@
+"""Play tasks with a policy and keep every episode in a store, failed ones too.
+
+An episode's id says what it is an episode of: task, number, policy, sampling. One that the store has is not played
+again, so that a collection that was stopped goes on, and one that is whole does nothing. Failed episodes count as
+played: what fails once may fail always.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+from agentgym_rl.data.appender import Appender
+from agentgym_rl.data.only_writer import only_writer
+from agentgym_rl.data.record import Provenance, Record, record_id
+from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.data.versions import code_version, environment_version
+from agentgym_rl.environments import registry
+from agentgym_rl.episode import Limits
+from agentgym_rl.evaluation.run import PolicyFactory, play_one, require_playable
+from agentgym_rl.task import Task
+from agentgym_rl.together import all_or_cancel
+
+SOURCE = "collect"
+PART_SIZE = 64
+FLUSH_SECONDS = 30.0
+"""A kill loses no more than the episodes that finished in so many seconds."""
+
+
+class Wanted(NamedTuple):
+    """An episode that is to be in the store."""
+
+    id: str
+    task: Task
+    episode: int
+
+
+class Collected(NamedTuple):
+    """What became of the episodes that were asked for."""
+
+    found: int
+    """Were in the store already."""
+    played: int
+    solved: int
+    """Of those that were played."""
+    failed: int
+    """Likewise, by a failure of environment, tool or policy."""
+
+
+async def collect(
+    make_policy: PolicyFactory,
+    tasks: Sequence[Task],
+    store: TrajectoryStore,
+    policy: str,
+    sampling: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
+    concurrency: int = 8,
+    episodes_per_task: int = 1,
+    isolation: registry.Isolation = "thread",
+    on_episode: Callable[[Record | None], None] = lambda record: None,
+) -> Collected:
+    """Add what the store lacks of `episodes_per_task` episodes of each task.
+
+    Args:
+        make_policy: called once an episode.
+        tasks: with unique ids.
+        policy: what the policy is to be known by; with `sampling` it tells its episodes from those of others.
+        sampling: JSON values.
+        limits: of one episode.
+        concurrency: how many episodes are under way at once.
+        isolation: where the environments run.
+        on_episode: called as episodes finish, and with None for one that the store had.
+
+    Raises:
+        ConfigurationError, DataError: nothing can be played like this, or another process adds to the store; what had
+            finished is in it.
+    """
+    require_playable(tasks, concurrency, episodes_per_task)
+    known = {**(sampling or {}), "max_turns": (limits or Limits()).max_turns}
+    origin = Provenance(SOURCE, policy=policy, sampling=known, code_version=code_version())
+    versions = {name: environment_version(name) for name in {task.environment for task in tasks}}
+    wanted = [_wanted(task, episode, origin) for task in tasks for episode in range(episodes_per_task)]
+    slots = asyncio.Semaphore(concurrency)
+
+    async def outcome_of(want: Wanted) -> tuple[bool, bool]:
+        """(solved, failed): whole trajectories of a long collection would not fit into memory."""
+        async with slots:
+            played = await play_one(make_policy, want.task, want.episode, limits, isolation)
+        version = versions[want.task.environment]
+        record = Record(want.id, played, replace(origin, episode=want.episode, environment_version=version))
+        out.append(record)
+        on_episode(record)
+        return played.success is True, played.failed
+
+    with only_writer(store.folder):
+        there = store.ids()
+        missing = [want for want in wanted if want.id not in there]
+        for _ in range(len(wanted) - len(missing)):
+            on_episode(None)
+        with Appender(store, PART_SIZE) as out:
+            async with _flushed_regularly(out):
+                outcomes = await all_or_cancel([outcome_of(want) for want in missing])
+    solved, failed = (sum(outcome[place] for outcome in outcomes) for place in (0, 1))
+    return Collected(len(wanted) - len(missing), len(missing), solved, failed)
+
+
+def _wanted(task: Task, episode: int, origin: Provenance) -> Wanted:
+    return Wanted(record_id(SOURCE, asdict(task), episode, origin.policy, origin.sampling), task, episode)
+
+
+@asynccontextmanager
+async def _flushed_regularly(out: Appender) -> AsyncIterator[None]:
+    async def flush() -> None:
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            out.flush()
+
+    flushing = asyncio.ensure_future(flush())
+    try:
+        yield
+    finally:
+        flushing.cancel()
+        with suppress(asyncio.CancelledError):
+            await flushing  # raises what a flush raised

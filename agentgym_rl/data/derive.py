@@ -1,0 +1,104 @@
+"""Store -> store: a step reads one store and writes another, whole or not at all.
+
+The new store stands beside its place until it is whole, so a step that was stopped leaves nothing behind but a folder
+that the next try removes. `_step.json` in it says what it was made of and how, and what came of it: the same step on
+the same parts is not done again, and another step never writes over it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentgym_rl.data.appender import Appender
+from agentgym_rl.data.record import Record
+from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.errors import ConfigurationError
+
+STEP_FILE = "_step.json"  # `datasets` passes over names that begin with "_"
+
+
+class Derived(NamedTuple):
+    """What a step made."""
+
+    store: TrajectoryStore
+    report: dict[str, Any]
+    """What the step has to say, as JSON values."""
+    done_before: bool
+    """The store was there already."""
+
+
+def derive(
+    source: TrajectoryStore,
+    out: str | Path,
+    step: Mapping[str, Any],
+    transform: Callable[[Iterator[Record], Path], Iterable[Record]],
+    report: Callable[[], dict[str, Any]] = dict,
+) -> Derived:
+    """Write the store that a step makes of another.
+
+    Args:
+        source: is only read.
+        out: the folder of the new store.
+        step: name and settings of the step (JSON values), which tell it from others.
+        transform: the records that are there -> those of the new store, one at a time; it may put files whose names
+            begin with "_" into the folder that it is given.
+        report: asked when all is written.
+
+    Raises:
+        ConfigurationError: there is something else at `out`.
+    """
+    out = Path(out)
+    made_by = json.loads(json.dumps({"step": dict(step), "of": [part.name for part in source.parts()]}))
+    if out.exists():
+        return Derived(TrajectoryStore(out), _report_of_same(out, made_by), True)
+    beside = out.with_name(f".{out.name}.{os.getpid()}")
+    _remove_leftovers(out)
+    beside.mkdir(parents=True)
+    try:
+        with Appender(TrajectoryStore(beside)) as new:
+            for record in transform(source.records(), beside):
+                new.append(record)
+        said = report()
+        (beside / STEP_FILE).write_text(json.dumps({**made_by, "report": said}, indent=1), encoding="utf-8")
+        os.rename(beside, out)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    return Derived(TrajectoryStore(out), said, False)
+
+
+def _report_of_same(out: Path, made_by: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        found = json.loads((out / STEP_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        raise ConfigurationError(f"{out} exists, and no step made it; give another folder, or remove it") from error
+    for what in ("step", "of"):
+        if found.get(what) != made_by[what]:
+            raise ConfigurationError(
+                f"{out} was made by another step ({what}: {found.get(what)}; given: {made_by[what]}); "
+                "give another folder, or remove it"
+            )
+    return found["report"]
+
+
+def _remove_leftovers(out: Path) -> None:
+    """What a killed process left; one that still lives has its own."""
+    for path in out.parent.glob(f".{out.name}.*"):
+        pid = path.name.rpartition(".")[2]
+        if pid.isdigit() and not _lives(int(pid)):
+            shutil.rmtree(path)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid != os.getpid()

@@ -1,0 +1,99 @@
+"""Store -> a file that a trainer reads. The file appears whole or not at all; what is left out is counted and said."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from agentgym_rl.data.chat_files import ChatLayout, to_line
+from agentgym_rl.data.preferences import preference_pairs
+from agentgym_rl.data.replaced import replaced
+from agentgym_rl.data.sft_parquet import imitable, report_left_out, write_sft
+from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.data.store_query import Query
+from agentgym_rl.data.trajectory_json import to_dict
+from agentgym_rl.errors import DataError
+from agentgym_rl.trajectory import Trajectory
+
+Format = Literal["sft", "openai", "sharegpt", "dpo", "trajectories"]
+"""verl's SFT parquet; as JSON Lines: OpenAI fine-tuning, ShareGPT (AgentTraj), preference pairs, all that there is."""
+
+
+class Exported(NamedTuple):
+    """Rows that were written, and what the rest was."""
+
+    written: int
+    given: int
+    """Trajectories, or pairs of them, that were looked at."""
+
+
+def export(
+    store: TrajectoryStore, format: Format, out: str | Path, query: Query | None = None, pairs_per_task: int = 1
+) -> Exported:
+    """Write what the store has, in its order.
+
+    Args:
+        query: which records.
+        pairs_per_task: of preference pairs, at most.
+
+    Raises:
+        DataError: nothing is left to write, or a trajectory has no place in that format.
+    """
+    if format == "dpo":
+        return _write_pairs(preference_pairs(store, query, pairs_per_task), out)
+    given: Counter[str] = Counter()
+    trajectories = _counted((record.trajectory for record in store.records(query)), given)
+    if format == "sft":
+        written = write_sft(trajectories, out)
+    elif format == "trajectories":
+        with replaced(out) as beside:
+            written = _write_lines(map(to_dict, trajectories), beside)
+            report_left_out(out, written, Counter())
+    else:
+        written = _write_chats(trajectories, format, out)
+    return Exported(written, given.total())
+
+
+def _counted(trajectories: Iterable[Trajectory], given: Counter[str]) -> Iterator[Trajectory]:
+    for trajectory in trajectories:
+        given["all"] += 1
+        yield trajectory
+
+
+def _write_chats(trajectories: Iterable[Trajectory], layout: ChatLayout, out: str | Path) -> int:
+    left_out: Counter[str] = Counter()
+    with replaced(out) as beside:
+        written = _write_lines((to_line(one, layout) for one in imitable(trajectories, left_out)), beside)
+        report_left_out(out, written, left_out)
+    return written
+
+
+def _write_pairs(pairs: Iterable[dict[str, Any] | None], out: str | Path) -> Exported:
+    found: Counter[bool] = Counter()
+
+    def lines() -> Iterator[dict[str, Any]]:
+        for pair in pairs:
+            found[pair is not None] += 1
+            if pair is not None:
+                yield pair
+
+    with replaced(out) as beside:
+        if not _write_lines(lines(), beside):
+            raise DataError(
+                f"there is no pair to write to {out}: no two episodes of a task have different outcomes"
+                if not found
+                else f"there is no pair to write to {out}: none of {found.total()} parts by a reply worth imitating"
+            )
+    return Exported(found[True], found.total())
+
+
+def _write_lines(lines: Iterable[dict[str, Any]], path: Path) -> int:
+    written = 0
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for line in lines:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            written += 1
+    return written

@@ -1,0 +1,164 @@
+"""Record <-> row of a store's parquet files.
+
+Messages, tool calls and turns are nested columns, for pandas, `datasets` and DuckDB to query. What has another shape in
+every environment (a task, a call's arguments, a turn's info, sampling, annotations) is JSON text: as nested columns,
+parquet would give every row the union of all rows' names. The columns up to `failure_cause` repeat what the trajectory
+says, so that it can be asked for without being read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agentgym_rl.data.record import Provenance, Record
+from agentgym_rl.errors import DataError
+from agentgym_rl.messages import Message, ToolCall
+from agentgym_rl.policy import Reply, SampledTokens
+from agentgym_rl.task import Task
+from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
+
+
+def schema() -> Any:
+    """The one Arrow schema of all stores."""
+    import pyarrow as pa
+
+    text = pa.string()
+    call = pa.struct([("name", text), ("arguments", text), ("id", text)])
+    message = pa.struct([("role", text), ("content", text), ("tool_calls", pa.list_(call)), ("tool_call_id", text)])
+    tokens = pa.struct([("ids", pa.list_(pa.int64())), ("logprobs", pa.list_(pa.float64()))])
+    turn = pa.struct(
+        [
+            ("message", message),
+            ("complete", pa.bool_()),
+            ("tokens", tokens),
+            ("observation", pa.list_(message)),
+            ("reward", pa.float64()),
+            ("valid", pa.bool_()),
+            ("policy_seconds", pa.float64()),
+            ("environment_seconds", pa.float64()),
+            ("info", text),
+        ]
+    )
+    asked = [("id", text), ("task_id", text), ("environment", text), ("split", text), ("source", text)]
+    outcome = [("success", pa.bool_()), ("return", pa.float64()), ("num_turns", pa.int64()), ("stop", text)]
+    failure = [("failure_cause", text), ("failure_message", text), ("failure_traceback", text)]
+    whole = [("task", text), ("opening", pa.list_(message)), ("turns", pa.list_(turn)), ("fingerprint", text)]
+    origin = [("episode", pa.int64()), ("policy", text), ("sampling", text), ("environment_version", text)]
+    lineage = [("code_version", text), ("parent", text), ("perturbation", text), ("annotations", text)]
+    return pa.schema([*asked, *outcome, *failure, *whole, *origin, *lineage])
+
+
+def to_table(records: Sequence[Record]) -> Any:
+    """An Arrow table of the records.
+
+    Raises:
+        DataError: a record holds what can't be written, such as a value that is no JSON.
+    """
+    import pyarrow
+
+    try:
+        return pyarrow.Table.from_pylist([_to_row(record) for record in records], schema=schema())
+    except (TypeError, ValueError, OverflowError) as error:
+        ids = ", ".join(record.id for record in records[:3])
+        raise DataError(f"{len(records)} records ({ids}, ...) can't be written: {error}") from error
+
+
+def _to_row(record: Record) -> dict[str, Any]:
+    trajectory, provenance = record.trajectory, record.provenance
+    task, failure = trajectory.task, trajectory.failure
+    return {
+        "id": record.id,
+        "task_id": task.id,
+        "environment": task.environment,
+        "split": task.split,
+        "success": trajectory.success,
+        "return": trajectory.environment_return,
+        "num_turns": len(trajectory.turns),
+        "stop": trajectory.stop.value,
+        "failure_cause": failure.cause if failure else None,
+        "failure_message": failure.message if failure else None,
+        "failure_traceback": failure.traceback if failure else None,
+        "task": task.to_json(),
+        "opening": [_message_row(message) for message in trajectory.opening],
+        "turns": [_turn_row(turn) for turn in trajectory.turns],
+        "fingerprint": trajectory.fingerprint,
+        **vars(provenance),
+        "sampling": _json(provenance.sampling),
+        "annotations": _json(record.annotations),
+    }
+
+
+def _turn_row(turn: Turn) -> dict[str, Any]:
+    sampled = turn.reply.tokens
+    return {
+        "message": _message_row(turn.reply.message),
+        "complete": turn.reply.complete,
+        "tokens": {"ids": sampled.ids, "logprobs": sampled.logprobs} if sampled else None,
+        "observation": [_message_row(message) for message in turn.observation],
+        "reward": turn.reward,
+        "valid": turn.valid,
+        "policy_seconds": turn.policy_seconds,
+        "environment_seconds": turn.environment_seconds,
+        "info": _json(turn.info),
+    }
+
+
+def _message_row(message: Message) -> dict[str, Any]:
+    calls = [{"name": call.name, "arguments": _json(call.arguments), "id": call.id} for call in message.tool_calls]
+    return {
+        "role": message.role,
+        "content": message.content,
+        "tool_calls": calls,
+        "tool_call_id": message.tool_call_id,
+    }
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(dict(value), ensure_ascii=False)
+
+
+def from_row(row: Mapping[str, Any]) -> Record:
+    """The record of a row with every column of `schema`."""
+    trajectory = Trajectory(
+        task=Task.from_json(row["task"]),
+        opening=_messages(row["opening"]),
+        turns=tuple(_turn(turn) for turn in row["turns"]),
+        stop=StopReason(row["stop"]),
+        success=row["success"],
+        failure=_failure(row),
+        fingerprint=row["fingerprint"],
+    )
+    names = ("source", "episode", "policy", "environment_version", "code_version", "parent", "perturbation")
+    provenance = Provenance(**{name: row[name] for name in names}, sampling=json.loads(row["sampling"]))
+    return Record(row["id"], trajectory, provenance, json.loads(row["annotations"]))
+
+
+def _failure(row: Mapping[str, Any]) -> Failure | None:
+    if row["failure_cause"] is None:
+        return None
+    return Failure(row["failure_cause"], row["failure_message"], row["failure_traceback"])
+
+
+def _turn(row: Mapping[str, Any]) -> Turn:
+    tokens = row["tokens"]
+    sampled = SampledTokens(tuple(tokens["ids"]), tuple(tokens["logprobs"])) if tokens else None
+    return Turn(
+        reply=Reply(_message(row["message"]), row["complete"], sampled),
+        observation=_messages(row["observation"]),
+        reward=row["reward"],
+        valid=row["valid"],
+        policy_seconds=row["policy_seconds"],
+        environment_seconds=row["environment_seconds"],
+        info=json.loads(row["info"]),
+    )
+
+
+def _messages(rows: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
+    return tuple(_message(row) for row in rows)
+
+
+def _message(row: Mapping[str, Any]) -> Message:
+    calls = tuple(ToolCall(call["name"], json.loads(call["arguments"]), call["id"]) for call in row["tool_calls"])
+    return Message(row["role"], row["content"], calls, row["tool_call_id"])

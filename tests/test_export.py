@@ -1,0 +1,375 @@
+"""What trainers read: each format says what the trajectories said, and what is read back equals what was written."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from doubles_store import ids, record, store_of
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import json_values
+
+from agentgym_rl.data.chat_files import from_line, to_line
+from agentgym_rl.data.export import Exported, export
+from agentgym_rl.data.imports import Imported, import_file
+from agentgym_rl.data.only_writer import only_writer
+from agentgym_rl.data.record import Provenance, Record
+from agentgym_rl.data.sft_parquet import is_trained
+from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.data.store_query import Query
+from agentgym_rl.data.trajectory_json import read_trajectories
+from agentgym_rl.errors import ConfigurationError, DataError
+from agentgym_rl.messages import Message, ToolCall, assistant, user
+from agentgym_rl.policy import Reply
+from agentgym_rl.task import Task
+from agentgym_rl.trajectory import StopReason, Trajectory, Turn
+
+TASK = Task("maze_7", "maze")
+calls = st.lists(
+    st.builds(ToolCall, st.text(), st.dictionaries(st.text(), json_values, max_size=2), st.text()), max_size=2
+).map(tuple)
+replies = st.builds(Reply, st.builds(assistant, st.text(), calls), st.booleans())
+seen = st.lists(
+    st.builds(Message, st.sampled_from(["system", "user"]), st.text())
+    | st.builds(lambda text, id: Message("tool", text, (), id), st.text(), st.none() | st.text()),
+    max_size=2,
+).map(tuple)
+turns = st.builds(
+    Turn, replies, seen, st.just(0.0), st.booleans(), info=st.sampled_from([{}, {"trained": False}, {"trained": True}])
+)
+chats = st.builds(
+    Trajectory, st.just(TASK), seen, st.lists(turns, min_size=1, max_size=3).map(tuple), st.just(StopReason.TERMINATED)
+)
+
+
+def flags(trajectory: Trajectory) -> list[bool]:
+    return [is_trained(turn) for turn in trajectory.turns]
+
+
+@pytest.mark.parametrize("layout", ["openai", "sharegpt"])
+@given(trajectory=chats)
+def test_every_message_call_and_flag_survives_a_line(layout, trajectory):
+    line = json.loads(json.dumps(to_line(trajectory, layout)))
+    read = from_line(line, TASK)
+    assert read.opening == trajectory.opening
+    assert [(turn.reply.message, turn.observation) for turn in read.turns] == [
+        (turn.reply.message, turn.observation) for turn in trajectory.turns
+    ]
+    assert flags(read) == flags(trajectory)
+    assert to_line(read, layout) == line
+
+
+def one(*turns: Turn) -> Record:
+    return Record("r", Trajectory(TASK, (user("a wall"),), turns, StopReason.TERMINATED, True), Provenance("collect"))
+
+
+def calling() -> Record:
+    call = ToolCall("go", {"x": 1}, "c1")
+    return one(
+        Turn(Reply(assistant("hm")), (user("what?"),), 0.0, valid=False),
+        Turn(Reply(assistant("so", (call,))), (Message("tool", "done", (), "c1"),), 1.0),
+    )
+
+
+def lines_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_openai_lines_have_messages_with_calls_as_json_text_and_a_weight_on_replies(tmp_path):
+    store = store_of(tmp_path / "s", calling())
+    assert export(store, "openai", tmp_path / "f.jsonl") == Exported(1, 1)
+    call = {"id": "c1", "type": "function", "function": {"name": "go", "arguments": '{"x": 1}'}}
+    assert lines_of(tmp_path / "f.jsonl") == [
+        {
+            "messages": [
+                {"role": "user", "content": "a wall"},
+                {"role": "assistant", "content": "hm", "weight": 0},
+                {"role": "user", "content": "what?"},
+                {"role": "assistant", "content": "so", "tool_calls": [call], "weight": 1},
+                {"role": "tool", "content": "done", "tool_call_id": "c1"},
+            ]
+        }
+    ]
+
+
+def test_sharegpt_lines_have_the_layout_of_agenttraj(tmp_path):
+    export(store_of(tmp_path / "s", calling()), "sharegpt", tmp_path / "f.jsonl")
+    call = '[{"name": "go", "arguments": {"x": 1}, "id": "c1"}]'
+    assert lines_of(tmp_path / "f.jsonl") == [
+        {
+            "item_id": "maze_7",
+            "environment": "maze",
+            "conversations": [
+                {"from": "human", "value": "a wall", "loss": None},
+                {"from": "gpt", "value": "hm", "loss": False},
+                {"from": "human", "value": "what?", "loss": None},
+                {"from": "function_call", "value": call, "loss": True, "content": "so"},
+                {"from": "observation", "value": "done", "loss": None, "tool_call_id": "c1"},
+            ],
+        }
+    ]
+
+
+@pytest.mark.parametrize("format", ["sft", "openai", "sharegpt"])
+def test_what_was_exported_and_imported_says_the_same(tmp_path, format):
+    given = [calling(), record("plain", "abc", task="maze_8", environment="maze")]
+    file = tmp_path / ("f.parquet" if format == "sft" else "f.jsonl")
+    export(store_of(tmp_path / "s", *given), format, file)
+    store = TrajectoryStore(tmp_path / "back")
+    assert import_file(file, store, "maze") == Imported(2, 0)
+    read = [one.trajectory for one in store.records()]
+    assert [one.messages for one in read] == [one.trajectory.messages for one in given]
+    assert [flags(one) for one in read] == [[False, True], [True, True, True]]
+    if format != "openai":  # which has no place for them
+        assert [(one.task.id, one.task.environment) for one in read] == [("maze_7", "maze"), ("maze_8", "maze")]
+
+
+@pytest.mark.parametrize("format", ["sft", "openai", "sharegpt"])
+def test_what_can_not_be_imitated_is_left_out_and_counted(tmp_path, caplog, format):
+    store = store_of(tmp_path / "s", record("a"), record("crashed", crashed=True), record("bad", "a", invalid="a"))
+    with caplog.at_level(logging.WARNING):
+        assert export(store, format, tmp_path / "f") == Exported(1, 3)
+    (message,) = [entry.getMessage() for entry in caplog.records]
+    assert "2 of 3 trajectories left out (1 failed: environment_crashed, 1 without a valid reply)" in message
+
+
+@pytest.mark.parametrize("format", ["sft", "openai", "sharegpt", "dpo"])
+def test_nothing_is_written_where_nothing_is_left(tmp_path, format):
+    store = store_of(tmp_path / "s", record("crashed", crashed=True))
+    with pytest.raises(DataError, match="there is no (trajectory|pair) to write to"):
+        export(store, format, tmp_path / "f")
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_only_what_a_query_asks_for_is_exported(tmp_path):
+    store = store_of(tmp_path / "s", record("a", task="t_1"), record("b", task="t_2"))
+    assert export(store, "sharegpt", tmp_path / "f.jsonl", Query(task="t_2")) == Exported(1, 1)
+    assert [line["item_id"] for line in lines_of(tmp_path / "f.jsonl")] == ["t_2"]
+
+
+def test_a_reply_that_is_not_the_assistants_has_no_place_in_these_files():
+    with pytest.raises(DataError, match="task 'maze_7': a reply must be the assistant's; given: the user's"):
+        to_line(one(Turn(Reply(user("me")), (), 0.0)).trajectory, "openai")
+
+
+def test_whole_trajectories_go_to_json_lines_and_come_back_equal_failed_ones_too(tmp_path):
+    given = [calling(), record("crashed", crashed=True), record("unknown", success=None)]
+    store = store_of(tmp_path / "s", *given)
+    assert export(store, "trajectories", tmp_path / "t.jsonl") == Exported(3, 3)
+    assert read_trajectories(tmp_path / "t.jsonl") == [one.trajectory for one in given]
+    back = TrajectoryStore(tmp_path / "back")
+    assert import_file(tmp_path / "t.jsonl", back) == Imported(3, 0)
+    assert import_file(tmp_path / "t.jsonl", back) == Imported(0, 3)
+    assert [one.trajectory for one in back.records()] == [one.trajectory for one in given]
+
+
+# Preference pairs
+
+
+def pairs_of(tmp_path: Path, *records: Record, **options) -> list[tuple[str, str, int]]:
+    """(chosen, rejected, messages of the prompt)."""
+    export(store_of(tmp_path / "s", *records), "dpo", tmp_path / "pairs.jsonl", **options)
+    return [
+        (line["chosen"][0]["content"], line["rejected"][0]["content"], len(line["prompt"]))
+        for line in lines_of(tmp_path / "pairs.jsonl")
+    ]
+
+
+def test_a_pair_is_the_first_different_reply_after_the_shared_conversation(tmp_path):
+    # opening, a, seen a | b against c: three messages of prompt
+    store = store_of(tmp_path / "s", record("lost", "acd", 0.0, success=False), record("solved", "ab", 1.0))
+    assert export(store, "dpo", tmp_path / "pairs.jsonl") == Exported(1, 1)
+    assert lines_of(tmp_path / "pairs.jsonl") == [
+        {
+            "prompt": [
+                {"role": "user", "content": "opening of t"},
+                {"role": "assistant", "content": "a"},
+                {"role": "user", "content": "seen a"},
+            ],
+            "chosen": [{"role": "assistant", "content": "b"}],
+            "rejected": [{"role": "assistant", "content": "c"}],
+            "task_id": "t",
+            "environment": "stairs",
+            "return_chosen": 1.0,
+            "return_rejected": 0.0,
+        }
+    ]
+
+
+def test_success_comes_before_return_and_the_return_decides_among_equals(tmp_path):
+    given = [
+        record("solved", "a", 0.5),
+        record("rich", "b", 9.0, success=False),
+        record("more", "c", 0.2, task="u", success=None),
+        record("less", "d", 0.1, task="u", success=False),
+    ]
+    assert pairs_of(tmp_path, *given) == [("a", "b", 1), ("c", "d", 1)]
+
+
+def test_best_and_worst_are_paired_first_then_the_second_of_each(tmp_path):
+    # returns 4 3 2 1 0: the pairs are 4-0 and 3-1; 2 stays alone, and a third pair there is none
+    given = [record(str(earned), name, float(earned)) for earned, name in enumerate("abcde")]
+    assert sorted(pairs_of(tmp_path / "1", *given)) == [("e", "a", 1)]
+    assert sorted(pairs_of(tmp_path / "2", *given, pairs_per_task=9)) == [("d", "b", 1), ("e", "a", 1)]
+
+
+def test_only_what_a_query_asks_for_is_paired(tmp_path):
+    given = [record("a", "a", 2.0), record("b", "b", 1.0), record("c", "c", 0.0)]
+    assert pairs_of(tmp_path, *given, query=Query(min_return=1.0)) == [("a", "b", 1)]
+
+
+def test_episodes_that_failed_are_equal_or_never_part_by_a_trained_reply_make_no_pair(tmp_path):
+    given = [
+        *(record(f"crash {one}", one, 0.0, task="1", crashed=one == "a") for one in "ab"),
+        *(record(f"equal {one}", one, task="2") for one in "ab"),
+        *(record(f"same {one}", "ab", one, task="3") for one in (0.0, 1.0)),
+        record("invalid", "a", 1.0, task="4", invalid="a"),
+        record("valid", "b", 0.0, task="4"),
+        record("saw", "ab", 1.0, task="5", seen="saw"),
+        record("felt", "ac", 0.0, task="5", seen="felt"),
+    ]
+    store = store_of(tmp_path / "s", *given)
+    with pytest.raises(DataError, match="no pair to write to .*: none of 3 parts by a reply worth imitating"):
+        export(store, "dpo", tmp_path / "pairs.jsonl")
+
+
+# Files of others
+
+
+AGENTTRAJ = [
+    {
+        "item_id": "webshop_12",
+        "conversations": [
+            {"from": "human", "loss": None, "value": "You are shopping."},
+            {"from": "gpt", "loss": False, "value": "Ok."},
+            {"from": "human", "loss": None, "value": "Buy shoes."},
+            {"from": "gpt", "loss": True, "value": "Action: search[shoes]"},
+        ],
+    }
+]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
+def test_agenttraj_is_read_from_json_json_lines_and_parquet(tmp_path, suffix):
+    file = tmp_path / f"train{suffix}"
+    if suffix == ".json":
+        file.write_text(json.dumps(AGENTTRAJ))
+    elif suffix == ".jsonl":
+        file.write_text("".join(json.dumps(line) + "\n\n" for line in AGENTTRAJ))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(AGENTTRAJ), file)
+    store = TrajectoryStore(tmp_path / "s")
+    assert import_file(file, store) == Imported(1, 0)
+    (read,) = store.records()
+    trajectory = read.trajectory
+    assert (trajectory.task.id, trajectory.task.environment) == ("webshop_12", "webshop")
+    assert trajectory.opening == (user("You are shopping."),)
+    assert [turn.reply.message.content for turn in trajectory.turns] == ["Ok.", "Action: search[shoes]"]
+    assert flags(trajectory) == [False, True]
+    assert (trajectory.success, trajectory.environment_return) == (None, 0.0)
+    assert (read.provenance.source, read.provenance.policy) == ("import", f"file train{suffix}")
+    line = to_line(trajectory, "sharegpt")
+    assert line["conversations"] == AGENTTRAJ[0]["conversations"]
+
+
+def test_a_file_that_was_imported_adds_nothing_and_equal_conversations_of_it_stay_apart(tmp_path):
+    file, store = tmp_path / "f.json", TrajectoryStore(tmp_path / "s")
+    file.write_text(json.dumps(AGENTTRAJ * 3))
+    assert import_file(file, store) == Imported(3, 0)
+    assert import_file(file, store) == Imported(0, 3)
+    assert len(set(ids(store))) == 3
+
+
+def test_the_environment_is_the_given_one_or_what_the_line_says(tmp_path):
+    said = AGENTTRAJ[0]["conversations"]
+    file = tmp_path / "f.json"
+    lines = [
+        {"item_id": "a_1", "environment": "maze", "conversations": said},
+        {"item_id": "a_1", "data_source": "babyai", "conversations": said},
+        {"item_id": "a_b_1", "conversations": said},
+    ]
+    file.write_text(json.dumps(lines))
+    import_file(file, TrajectoryStore(tmp_path / "said"))
+    import_file(file, TrajectoryStore(tmp_path / "given"), "stairs")
+    names = [
+        [one.trajectory.task.environment for one in TrajectoryStore(tmp_path / name).records()]
+        for name in ("said", "given")
+    ]
+    assert names == [["maze", "babyai", "a_b"], ["stairs"] * 3]
+
+
+def conversation(*entries: object) -> str:
+    return json.dumps([{"item_id": "a_1", "conversations": entries}])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("f.txt", "", r"conversations come from a file that ends in .jsonl, .json, .parquet; given: .*f.txt"),
+        ("f.json", "{", r"f.json is no JSON"),
+        ("f.json", "{}", "must hold a JSON array; given: dict"),
+        ("f.jsonl", "\n{\n", "line 2 of .*f.jsonl is no JSON"),
+        ("f.json", "[3]", "conversation 1 of .* must be an object; given: int"),
+        (
+            "f.json",
+            '[{"item_id": "a_1", "text": "x"}]',
+            "conversation 1 of .*: a conversation is a list under 'messages' or 'conversations'; given: item_id, text",
+        ),
+        ("f.json", '[{"item_id": "x", "conversations": []}]', r"no environment is given for it, .* \('x'\)"),
+        ("f.json", conversation(), "a conversation needs a reply of the assistant"),
+        ("f.json", conversation({"from": "gpt"}), "a turn is an object with `from` and `value`, both text"),
+        ("f.json", conversation({"from": "me", "value": ""}), "a turn is from one of .*; given: 'me'"),
+        (
+            "f.json",
+            conversation({"from": "function_call", "value": "go"}),
+            "a function_call is JSON with `name` and `arguments`; given: 'go'",
+        ),
+        ("f.json", '[{"item_id": "a_1", "messages": [3]}]', "a message is an object; given: 3"),
+        ("f.json", '[{"item_id": "a_1", "messages": [{"role": "me"}]}]', "a message's role was 'me'"),
+        ("f.parquet", "no parquet", "f.parquet is no parquet file"),
+    ],
+)
+def test_what_is_no_conversation_is_refused_with_its_place(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=message):
+        import_file(tmp_path / name, TrajectoryStore(tmp_path / "s"))
+
+
+def test_two_imports_at_once_are_refused(tmp_path):
+    file, store = tmp_path / "f.json", TrajectoryStore(tmp_path / "s")
+    file.write_text(json.dumps(AGENTTRAJ))
+    with only_writer(store.folder), pytest.raises(ConfigurationError, match="another process is adding to the store"):
+        import_file(file, store)
+    assert import_file(file, store) == Imported(1, 0)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match="there is no file .*none.json"):
+        import_file(tmp_path / "none.json", TrajectoryStore(tmp_path / "s"))
+
+
+def test_what_stands_before_a_bad_conversation_is_added_and_the_mended_file_adds_the_rest(tmp_path):
+    file, store = tmp_path / "f.json", TrajectoryStore(tmp_path / "s")
+    file.write_text(json.dumps([*AGENTTRAJ, {"item_id": "a_1"}]))
+    with pytest.raises(DataError, match="conversation 2"):
+        import_file(file, store)
+    file.write_text(json.dumps(AGENTTRAJ * 2))
+    assert import_file(file, store) == Imported(1, 1)
+
+
+@settings(max_examples=15)
+@given(written=st.lists(chats, min_size=1, max_size=3))
+def test_a_file_of_lines_round_trips_through_stores(tmp_path_factory, written):
+    folder = tmp_path_factory.mktemp("round")
+    store = store_of(folder / "s", *(Record(str(i), one, Provenance("c")) for i, one in enumerate(written)))
+    taken = [one for one in written if any(flags(one))]
+    assume(taken)
+    export(store, "sharegpt", folder / "f.jsonl")
+    back = TrajectoryStore(folder / "back")
+    import_file(folder / "f.jsonl", back)
+    assert [one.trajectory.messages for one in back.records()] == [one.messages for one in taken]
