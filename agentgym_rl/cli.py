@@ -30,6 +30,5 @@ class _Commands(TyperGroup):
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, help="Train language agents on tasks.")
 
 
-app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, help="Train language agents on tasks.")
 for topic in (environments, evaluation, judge, store, training):
     topic.add_to(app)

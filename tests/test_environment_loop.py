@@ -119,7 +119,7 @@ async def test_a_training_row_by_hand(run, chat):
     assert row["num_turns"] == 6  # system, opening, reply, observation, reply, "found"
     fields = row["extra_fields"]
     assert (fields["min_global_steps"], fields["max_global_steps"]) == (3, 4)
-    assert fields["reward_extra_info"] == {"acc": 1.0, "turns": 2}
+    assert fields["reward_extra_info"] == {"acc": 1.0, "return": 0.75, "turns": 2}
     episode = dict(fields["episode"])
     first_state = episode["state_keys"][0]
     turn_seconds, wall_seconds = episode.pop("turn_seconds"), episode.pop("wall_seconds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,3 +50,23 @@ def failure_metrics(tries: Sequence[SessionFailure]) -> dict[str, float]:
     lost = Counter(failure.episode.cause for failure in tries if failure.action is not Action.RETRY)
     metrics: dict[str, float] = {"episode/failed": lost.total(), "episode/retried": len(tries) - lost.total()}
     return metrics | {f"episode/failed/{cause}": count for cause, count in lost.items()}
+
+
+def mean_accuracy(
+    sources: Sequence[str], prompts: Sequence[str], infos: Mapping[str, Sequence[Any]]
+) -> dict[str, float]:
+    """Per data source the mean over its prompts of their sessions' mean accuracy.
+
+    verl names a prompt's mean by its own number of sessions, and counts only prompts with the most: those that lost one
+    would drop out of the figure.
+    """
+    judged: dict[str, dict[str, list[float]]] = {}
+    for source, prompt, accuracy in zip(sources, prompts, infos.get("acc", ()), strict=False):
+        if accuracy is not None and not math.isnan(accuracy):
+            judged.setdefault(source, {}).setdefault(prompt, []).append(accuracy)
+    return {
+        f"val-core/{source}/acc/mean@{max(map(len, of_prompts.values()))}": float(
+            np.mean([np.mean(accuracies) for accuracies in of_prompts.values()])
+        )
+        for source, of_prompts in judged.items()
+    }

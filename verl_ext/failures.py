@@ -26,6 +26,8 @@ class SessionFailure:
 
     episode: FailedEpisode
     action: Action
+    validation: bool = False
+    """It was validated on, and is none of a training step's."""
     fatal: bool = False
     """Wrong configuration or a broken rule of the group: the run has to stop."""
 

@@ -26,7 +26,8 @@ class AsyncEpisodeTrainer(Watched, WholeTrajectories, Sessions, PPOTrainerColoca
     """Long episodes go on over several steps, on newer and newer weights.
 
     What was sampled by older weights is weighted by how likely the trainer's find it, a token at a time, unless
-    `algorithm.rollout_correction.rollout_is` says otherwise.
+    `algorithm.rollout_correction.rollout_is` says otherwise. Replies stand still while the weights are trained, and
+    `agentgym.limits` count that time: set `reply_seconds` and `episode_seconds` far above the seconds of a step.
     """
 
     def __init__(self, config: DictConfig):

@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from verl_ext.advantages.rows import KnownRows, known, turn_numbers
 from verl_ext.logprob_gap import gap_metrics, require_small_gap, turn_gaps
 from verl_ext.step_rows import known_rows, sessions_of
-from verl_ext.updates import fixed_updates, rows_multiple, updates_of_actor, updates_of_critic
+from verl_ext.updates import fixed_updates, rows_multiple, rows_of_micro_batches, updates_of_actor, updates_of_critic
 
 _GROUP_ESTIMATORS_OF_VERL = frozenset(
     {
@@ -62,7 +62,7 @@ class WholeTrajectories:
         counts = [updates_of_actor(self.config)]
         if self.use_critic:
             counts.append(updates_of_critic(self.config))
-        return rows_multiple(dp_size, *counts)
+        return rows_multiple(dp_size, *counts) * rows_of_micro_batches(self.config, self.use_critic)
 
     def _update_actor(self, batch: Any, metrics: dict) -> Any:
         updates = updates_of_actor(self.config)

@@ -21,10 +21,11 @@ from agentgym_rl.failure_policy import Action, FailureBudget
 from verl_ext import failures
 from verl_ext.agent_loop.environment_loop import VALIDATION
 from verl_ext.agent_loop.settings import Settings
+from verl_ext.combinations import require_workable
 from verl_ext.curriculum import TaskSampler
 from verl_ext.curriculum_loader import curriculum_loader
 from verl_ext.dynamic_sampling import SignalFilter
-from verl_ext.episode_metrics import episode_metrics, failure_metrics
+from verl_ext.episode_metrics import episode_metrics, failure_metrics, mean_accuracy
 from verl_ext.pool_metrics import pool_metrics, step_periods
 from verl_ext.ray_pool import POOL, RayPool
 from verl_ext.step_rows import extra_fields, real_keys, sessions_of
@@ -52,6 +53,7 @@ class Sessions:
         self._settings = settings = Settings.of(config)
         # The actors live as long as this is held, and must be there before the agent loops are.
         self._pool = RayPool.start(POOL, settings.pool) if settings.pool else None
+        require_workable(config, settings, NAMES[config.trainer.v1.trainer_mode])
         with open_dict(config):
             # verl compares this name in many places
             config.trainer.v1.trainer_mode = NAMES[config.trainer.v1.trainer_mode]
@@ -62,6 +64,8 @@ class Sessions:
         self.replay_buffer = Survivors(self.replay_buffer, _POLL_SECONDS, stall_seconds)
         self._failures = failures.start()
         self._failure_budget = FailureBudget(settings.failures)
+        self._tries: list[failures.SessionFailure] = []
+        """Of training sessions, and not yet held against the budget."""
         self._failure_file = Path(config.trainer.default_local_dir) / "failures.jsonl"
 
     def _init_dataloader(self) -> None:
@@ -81,13 +85,22 @@ class Sessions:
             )
         return super()._submit_batch_to_rollout(batch)
 
+    def _add_prompts_to_generate(self, num_prompts: int) -> Any:
+        # verl draws a new task for each that failed, for ever, if every one fails for the same reason.
+        self._note_failures()
+        if any(failure.action is Action.STOP for failure in self._tries):
+            self._spend(self._tries, 0)
+        return super()._add_prompts_to_generate(num_prompts)
+
     def step(self, metrics: dict, timing_raw: dict) -> Any:
         try:
             batch = super().step(metrics, timing_raw)
         except RuntimeError:
-            self._spend(self._noted_failures(), 0)  # not one session survived; the failures say why
+            self._note_failures()
+            self._spend(self._tries, 0)  # not one session survived; the failures say why
             raise
-        tries = self._noted_failures()
+        self._note_failures()
+        tries, self._tries = self._tries, []
         self._replaced = self._signal.take_replaced_episodes() if self._signal else []
         self._spend(tries, sessions_of(batch) + len(self._replaced))
         metrics.update(failure_metrics(tries) | {"episode/failed_in_run": self._failure_budget.lost})
@@ -103,7 +116,7 @@ class Sessions:
         try:
             metrics = super()._validate()
         finally:
-            tries = self._noted_failures()  # counted apart: the budget is one of training steps
+            tries = self._note_failures()  # counted apart: the budget is one of training steps
             pools = pool_metrics(step_periods(self._pool))
         metrics["val-aux/failed"] = failure_metrics(tries)["episode/failed"]
         return metrics | {f"val-aux/{name}": number for name, number in pools.items()}
@@ -111,11 +124,12 @@ class Sessions:
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         # verl would count a session that it expected and did not get as a wrong answer.
         metrics = super()._val_metrics_update(*args, **{**kwargs, "expected_acc_counts": None})
+        metrics |= mean_accuracy(*args[:3])
         # Where an environment can't tell success there is no success rate.
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
-    def _noted_failures(self) -> Sequence[failures.SessionFailure]:
-        """What failed since the last call, stored.
+    def _note_failures(self) -> Sequence[failures.SessionFailure]:
+        """Store what failed since the last call, keep what was trained on for the budget, and return the rest.
 
         Raises:
             ConfigurationError: a session could not be set up.
@@ -125,7 +139,8 @@ class Sessions:
         for failure in tries:
             if failure.fatal:
                 raise ConfigurationError(f"environment {failure.episode.environment!r}: {failure.episode.message}")
-        return tries
+        self._tries += [failure for failure in tries if not failure.validation]
+        return [failure for failure in tries if failure.validation]
 
     def _spend(self, tries: Sequence[failures.SessionFailure], survivors: int) -> None:
         """Hold a step's failures against the budget.

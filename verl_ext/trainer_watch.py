@@ -8,7 +8,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from agentgym_rl.errors import ConfigurationError
 from verl_ext.curriculum import played_tasks
 from verl_ext.rollback import roll_back
 from verl_ext.step_rows import extra_fields, real_keys
@@ -23,11 +22,6 @@ class Watched:
 
     def __init__(self, config: DictConfig):
         super().__init__(config)
-        if self._settings.watch.action == "rollback" and self.trainer_mode != "sync":
-            raise ConfigurationError(
-                "agentgym.watch.action=rollback needs trainer.v1.trainer_mode=agentgym: with agentgym_async there are "
-                "always sessions under way, which can't go back"
-            )
         self._watch = CollapseWatch(self._settings.watch)
         self._went_back = False
 

@@ -15,6 +15,19 @@ from typing import Any
 from omegaconf import DictConfig
 
 
+def rows_of_micro_batches(config: DictConfig, with_critic: bool) -> int:
+    """What a process's rows of an update or a forward pass must be a multiple of; 1 where verl cuts by tokens."""
+    actor, rollout, ref = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout, config.actor_rollout_ref.ref
+    sizes = [
+        (actor.use_dynamic_bsz, actor.ppo_micro_batch_size_per_gpu),
+        (rollout.log_prob_use_dynamic_bsz, rollout.log_prob_micro_batch_size_per_gpu),
+        (ref.log_prob_use_dynamic_bsz, ref.log_prob_micro_batch_size_per_gpu),
+    ]
+    if with_critic:
+        sizes.append((config.critic.use_dynamic_bsz, config.critic.ppo_micro_batch_size_per_gpu))
+    return math.lcm(*(size for dynamic, size in sizes if not dynamic and size))
+
+
 def updates_of_actor(config: DictConfig) -> int:
     """Optimiser steps of the policy a training step and epoch."""
     return _updates(config, config.actor_rollout_ref.actor.ppo_mini_batch_size)

@@ -139,7 +139,8 @@ class EnvironmentAgentLoop(AgentLoopBase):
             if ended.failure is None:
                 return ended
             action = self._settings.failures.action(ended.failure.cause, tries)
-            counted = failures.report(failures.SessionFailure(ended.failure, action))
+            validation = row.get(VALIDATION) is True
+            counted = failures.report(failures.SessionFailure(ended.failure, action, validation))
             if action is not Action.RETRY:
                 return replace(ended, left_out=counted and action is Action.EXCLUDE)
         raise AssertionError("unreachable")

@@ -45,6 +45,7 @@ class SessionServer:
         seen = output.extra_fields
         self.weight_versions.setdefault("min_global_steps", seen.get("min_global_steps"))
         self.weight_versions["max_global_steps"] = seen.get("max_global_steps")
-        if output.log_probs is None:
+        if len(output.log_probs or ()) != len(output.token_ids):
             self.gives_logprobs = False
-        return SampledTokens(tuple(output.token_ids), tuple(output.log_probs or [0.0] * len(output.token_ids)))
+        logprobs = tuple(output.log_probs or ()) if self.gives_logprobs else (0.0,) * len(output.token_ids)
+        return SampledTokens(tuple(output.token_ids), logprobs)

@@ -54,7 +54,7 @@ def rows_of_session(
             ),
             extra_fields={
                 **server.weight_versions,
-                "reward_extra_info": {"acc": accuracy, "turns": len(trajectory.turns)},
+                "reward_extra_info": {"acc": accuracy, "return": reward.total, "turns": len(trajectory.turns)},
                 "episode": facts if last else None,
             },
         )
