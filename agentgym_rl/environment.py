@@ -85,6 +85,9 @@ class Environment:
     tools: Sequence[ToolSchema] = ()
     """Of an instance: what the policy's server or chat template is to show, to be called by a message's `tool_calls`;
     empty where the instructions tell of the tools, or there are none; may change with a reset. Of the class: all."""
+    host_arguments: frozenset[str] = frozenset()
+    """Arguments of a task that name files, addresses or code. A server of ours takes them from whoever serves, never
+    from a client. Of the class."""
 
     async def reset(self, task: Task) -> Sequence[Message]:
         """Set the task up and return the first observation.
@@ -128,6 +131,7 @@ class BlockingEnvironment:
     instructions: str = ""
     own_process: bool = False
     tools: Sequence[ToolSchema] = ()
+    host_arguments: frozenset[str] = frozenset()
 
     def reset(self, task: Task) -> Sequence[Message]:
         raise NotImplementedError

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -24,7 +28,7 @@ LOG_TAIL_LINES = 30
 
 
 def follow(command: Sequence[str], metrics_folder: Path, log: Path, total_steps: int, console: Console) -> None:
-    """Run the command to its end.
+    """Run the command to its end; it is ended with whatever ends this call, SIGTERM too (in the main thread).
 
     Args:
         command: an ordinary verl command whose `trainer.logger` has `file`.
@@ -40,7 +44,7 @@ def follow(command: Sequence[str], metrics_folder: Path, log: Path, total_steps:
     earlier = _merged(metrics_folder)
     metrics = metrics_folder / f"{len(list(metrics_folder.glob('*.jsonl'))):03}.jsonl"
     environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(metrics.absolute())}
-    with log.open("a") as output, shown(console, total_steps, earlier) as show:
+    with _sigterm_raises(), log.open("a") as output, shown(console, total_steps, earlier) as show:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
         reader = _Reader(metrics)
         try:
@@ -69,6 +73,19 @@ def read_metrics(metrics_folder: Path) -> dict[int, dict[str, float]]:
     if not any(metrics_folder.glob("*.jsonl")):
         raise DataError(f"{metrics_folder} holds no metrics; a run that `follow` started writes them there")
     return _merged(metrics_folder)
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """SIGTERM is a SystemExit, as SIGINT is a KeyboardInterrupt; only the main thread may set that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _merged(metrics_folder: Path) -> dict[int, dict[str, float]]:

@@ -97,17 +97,18 @@ def _part(text: str) -> tuple[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    from agentgym_rl.data.parquet import read_tasks, write_tasks
+    from agentgym_rl.data.parquet import write_tasks
+    from agentgym_rl.data.user_tasks import load_tasks
 
     parser = argparse.ArgumentParser(prog="python -m data_preprocess.mix", description=__doc__)
     parser.add_argument(
-        "parts", nargs="+", type=_part, metavar="FILE=WEIGHT", help="a file of tasks; weight 1 if left out"
+        "parts", nargs="+", type=_part, metavar="FILE=WEIGHT", help="tasks, .parquet or .jsonl; weight 1 if left out"
     )
     parser.add_argument("--size", type=int, help="tasks of the mixture; default: as many as the parts have")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
     parser.add_argument("--out", type=Path, required=True, help="the parquet file to write")
     given = parser.parse_args(arguments)
-    parts = {path: read_tasks(path) for path, _ in given.parts}
+    parts = {path: load_tasks(path) for path, _ in given.parts}
     size = given.size if given.size is not None else sum(map(len, parts.values()))
     tasks = mix(parts, dict(given.parts), size, given.seed)
     write_tasks(tasks, given.out)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import doubles_toolbench
 import httpx
 import pytest
 import uvicorn
@@ -35,8 +36,9 @@ from agentgym_rl.environments.agentgym.dialects import DIALECTS, after_action_wo
 from agentgym_rl.environments.agentgym.instances import Instances, Refused
 from agentgym_rl.environments.agentgym.service import Service, listening, serve
 from agentgym_rl.environments.contract import check_environment
+from agentgym_rl.environments.toolbench.environment import KEY_VARIABLE
 from agentgym_rl.episode import Limits, play
-from agentgym_rl.errors import ConfigurationError, EnvironmentFailed, Manner
+from agentgym_rl.errors import ConfigurationError, DataError, EnvironmentFailed, Manner
 from agentgym_rl.messages import ToolCall, assistant, user
 from agentgym_rl.policy import ExpertPolicy, ScriptedPolicy
 from agentgym_rl.task import Task
@@ -404,6 +406,64 @@ def test_a_server_that_stops_closes_every_instance():
         for _ in range(3):
             httpx.post(f"{address}/create")
     assert recorder.closes == 3
+
+
+# what acts on the server's machine
+
+
+async def test_a_client_does_not_choose_the_servers_files_and_plays_with_those_that_it_was_started_with(tmp_path):
+    secret, words = tmp_path / "secret.txt", tmp_path / "words.txt"
+    secret.write_text("hunter2")
+    words.write_text("crane")
+    with served("wordle", arguments={"answers_file": str(words)}) as address:
+        id = httpx.post(f"{address}/create").json()["id"]
+        asked = {"id": id, "task": {"arguments": {"guesses_file": str(secret), "answers_file": str(secret)}}}
+        refused = httpx.post(f"{address}/reset", json=asked)
+        assert (refused.status_code, refused.json()["error"]) == (
+            400,
+            "the server sets answers_file, guesses_file itself",
+        )
+        assert refused.json()["detail"]["traceback"] == ""
+        assert "hunter2" not in refused.text
+        with pytest.raises(DataError, match="^the server sets answers_file itself$"):
+            await played(remote(address, answers_file=str(secret)), [])
+        assert (await played(remote(address, word="crane"), ["crane"])).success  # a word of the server's own list
+
+
+async def test_a_client_chooses_neither_whom_toolbench_asks_nor_its_folder_nor_the_code_that_judges(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setenv(KEY_VARIABLE, "only for our own server")
+    ours, theirs = doubles_toolbench.Virtual(), doubles_toolbench.Virtual()
+    lines = [doubles_toolbench.call(doubles_toolbench.SEARCH_NAME, name="messi"), doubles_toolbench.finish()]
+    with running(ours.app) as our_url, running(theirs.app) as their_url:
+        arguments = {"url": our_url, "judge": "doubles_toolbench:names_the_id"}
+        with served("toolbench", arguments=arguments) as address:
+            asked = dict(doubles_toolbench.task(their_url).arguments)
+            del asked["url"]
+            for name, value in (("url", their_url), ("cache", str(tmp_path / "new")), ("judge", "os:getcwd")):
+                with pytest.raises(DataError, match=f"^the server sets {name} itself$"):
+                    await played(remote(address, **asked, **{name: value}), [])
+            over = await played(remote(address, **asked), lines)
+    assert (over.success, over.turns[-1].reward) == (True, 1.0)
+    assert [request["toolbench_key"] for request in ours.requests] == ["only for our own server"]
+    assert theirs.requests == []
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("agentgym", {"server"}),
+        ("alfworld", {"file"}),
+        ("gymnasium", {"id", "kwargs", "renderer"}),
+        ("gymnasium-text", {"id", "kwargs", "renderer"}),
+        ("textworld", {"file"}),
+        ("toy-text", set()),
+    ],
+)
+def test_arguments_that_name_files_addresses_or_code_are_known(name, arguments):
+    assert registry.environment_class(name).host_arguments == arguments
 
 
 # serve()

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 from doubles import Guess, name_of
@@ -13,7 +14,9 @@ from typer.testing import CliRunner
 from agentgym_rl.cli import app
 from agentgym_rl.data.trajectory_json import read_trajectories
 from agentgym_rl.environments import registry
+from agentgym_rl.evaluation.policies import KINDS, Kind
 from agentgym_rl.evaluation.result import Evaluation
+from agentgym_rl.policy import ExpertPolicy
 
 
 @pytest.fixture(autouse=True)
@@ -176,6 +179,7 @@ def test_eval_writes_its_result_and_its_trajectories(tmp_path):
     ]
     assert evaluation.settings == {
         "policy": "expert",
+        "policy_version": "expert",
         "tasks": str(path),
         "temperature": 0.0,
         "max_tokens": 256,
@@ -204,6 +208,25 @@ def test_an_interrupted_eval_goes_on_and_a_finished_one_starts_anew(tmp_path):
     assert sorted(Stairs.played) == ["a", "b"]
     assert len(read_trajectories(trajectories)) == 2
     assert sorted(file.name for file in tmp_path.iterdir()) == ["e.json", "t.jsonl", "tasks.jsonl"]
+
+
+def test_an_interrupted_eval_does_not_go_on_with_other_weights_in_the_same_folder(tmp_path, monkeypatch):
+    experts = Kind("checkpoint:FOLDER", lambda *_: nullcontext(lambda environment, *_: ExpertPolicy(environment)))
+    monkeypatch.setitem(KINDS, "checkpoint", experts)
+    path, folder, out = task_file(tmp_path, stairs("a")), tmp_path / "best", tmp_path / "e.json"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"1")
+    command = ["eval", "--tasks", path, "--policy", f"checkpoint:{folder}", "--out", out]
+    assert run(*command).exit_code == 0
+    settings = Evaluation.read(out).settings
+    assert settings["policy"] == f"checkpoint:{folder}"
+    (tmp_path / "e.json.rows.jsonl").write_text(json.dumps({"settings": settings}) + "\n")
+    (folder / "model.safetensors").write_bytes(b"2")
+    result = run(*command)
+    assert result.exit_code == 2
+    assert f"unfinished evaluation with policy_version = 'checkpoint:{folder}#" in result.stderr
+    (folder / "model.safetensors").write_bytes(b"1")
+    assert run(*command).exit_code == 0
 
 
 def test_eval_in_worker_processes_gives_the_same_rows(tmp_path):

@@ -126,6 +126,27 @@ async def test_two_collections_into_one_store_at_once_are_refused(tmp_path):
     assert (await collect(expert, [stairs("a")], store, "expert")).solved == 1
 
 
+class Unreachable:
+    """A policy whose server is down."""
+
+    async def reply(self, conversation):
+        raise ConnectionError("connection refused")
+
+
+async def test_what_the_policy_failed_is_counted_but_not_kept_and_is_played_again(tmp_path):
+    store, tasks, seen = TrajectoryStore(tmp_path), [stairs("a"), stairs("b"), stairs("c", breaks=True)], []
+
+    def make_policy(environment, task, episode):
+        return Unreachable() if task.id == "b" else ExpertPolicy(environment)
+
+    done = await collect(make_policy, tasks, store, "expert", on_episode=seen.append)
+    assert done == Collected(found=0, played=3, solved=1, failed=2, not_kept=1)
+    assert sorted(one.trajectory.task.id for one in store.records()) == ["a", "c"]
+    assert len(seen) == 3
+    assert await collect(expert, tasks, store, "expert") == Collected(found=2, played=1, solved=1, failed=0)
+    assert sorted(one.trajectory.task.id for one in store.records()) == ["a", "b", "c"]
+
+
 async def test_a_policy_is_told_the_number_of_its_episode(tmp_path):
     def make_policy(environment, task, episode):
         return ScriptedPolicy(["up"] * (episode + 1))

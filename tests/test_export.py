@@ -22,7 +22,7 @@ from agentgym_rl.data.record import Provenance, Record
 from agentgym_rl.data.sft_parquet import is_trained
 from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.data.store_query import Query
-from agentgym_rl.data.trajectory_json import read_trajectories
+from agentgym_rl.data.trajectory_json import from_dict, read_trajectories
 from agentgym_rl.errors import ConfigurationError, DataError
 from agentgym_rl.messages import Message, ToolCall, assistant, user
 from agentgym_rl.policy import Reply
@@ -95,6 +95,27 @@ def test_openai_lines_have_messages_with_calls_as_json_text_and_a_weight_on_repl
             ]
         }
     ]
+
+
+@pytest.mark.parametrize("format", ["openai", "sharegpt", "trajectories"])
+def test_half_a_surrogate_pair_in_a_calls_arguments_goes_to_a_file_and_comes_back(tmp_path, format):
+    given = (ToolCall("go", {"to": "\ud83d é"}, "c1"),)
+    said = Turn(Reply(assistant("so", given)), (), 0.0)
+    trajectory = Trajectory(TASK, (user("a wall"),), (said,), StopReason.TERMINATED)
+    store = store_of(tmp_path / "s", Record("a", trajectory, Provenance("collect")))
+    assert export(store, format, tmp_path / "f.jsonl") == Exported(1, 1)
+    (line,) = lines_of(tmp_path / "f.jsonl")
+    read = from_dict(line) if format == "trajectories" else from_line(line, TASK)
+    assert read.turns[0].reply.message == assistant("so", given)
+    assert "é" in (tmp_path / "f.jsonl").read_text(encoding="utf-8")
+
+
+def test_half_a_surrogate_pair_in_a_chat_is_no_more_than_its_escape(tmp_path):
+    call = assistant("", (ToolCall("go", {"to": "\ud83d"}, "c1"),))
+    trajectory = Trajectory(TASK, (user("a wall"),), (Turn(Reply(call), (), 0.0),), StopReason.TERMINATED)
+    said = to_line(trajectory, "openai")["messages"][1]["tool_calls"][0]["function"]["arguments"]
+    assert said == '{"to": "\\ud83d"}'
+    assert "\\ud83d" in to_line(trajectory, "sharegpt")["conversations"][1]["value"]
 
 
 def test_sharegpt_lines_have_the_layout_of_agenttraj(tmp_path):

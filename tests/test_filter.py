@@ -269,6 +269,36 @@ def test_another_filter_never_writes_over_a_store(four, tmp_path):
         filter_store(four, four.folder, ["cap=1"])
 
 
+def test_a_drop_whose_reason_holds_half_a_surrogate_pair_is_noted(tmp_path):
+    rule = "annotation=\ud83d>=1"
+    done = filter_store(store_of(tmp_path / "s", record("a")), tmp_path / "out", [rule])
+    assert done.dropped == ((rule, 1),)
+    (line,) = (tmp_path / "out" / DROPPED_FILE).read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["rule"] == rule
+
+
+def test_a_filter_of_parts_with_other_content_under_the_same_names_is_another_one(four, tmp_path):
+    filter_store(four, tmp_path / "out", ["cap=1"])
+    names = [part.name for part in four.parts()]
+    for part in four.parts():
+        part.unlink()
+    given = [record("solved", "abc"), record("lost"), record("unknown"), record("crashed", crashed=True)]
+    changed = store_of(four.folder, *given)
+    assert [part.name for part in changed.parts()] == names
+    with pytest.raises(ConfigurationError, match=r"out was made by another step \(of: "):
+        filter_store(changed, tmp_path / "out", ["cap=1"])
+
+
+def test_a_filter_by_a_file_that_has_changed_is_another_one(four, tmp_path):
+    file = tmp_path / "test.jsonl"
+    file.write_text(Task("test", "maze").to_json() + "\n")
+    filter_store(four, tmp_path / "out", [f"contamination={file}"])
+    assert filter_store(four, tmp_path / "out", [f"contamination={file}"]).kept == 3
+    file.write_text(Task("test", "maze", seed=9).to_json() + "\n")
+    with pytest.raises(ConfigurationError, match=r"out was made by another step \(step: "):
+        filter_store(four, tmp_path / "out", [f"contamination={file}"])
+
+
 def test_a_filter_that_was_stopped_leaves_nothing_and_is_run_from_the_start(four, tmp_path, monkeypatch):
     def stops(store, query=None):
         yield record("a")

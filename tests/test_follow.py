@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +66,50 @@ def test_a_line_that_is_still_being_written_waits(tmp_path: Path) -> None:
 def test_a_failing_command_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"(?s)a hundred lines.*exit code 7"):
         run(tmp_path, 1, 1, code=7)
+
+
+FOLLOWER = """
+import sys
+from pathlib import Path
+from rich.console import Console
+from agentgym_rl.follow import follow
+folder = Path(sys.argv[1])
+follow(["sh", "-c", "echo $$; exec sleep 30"], folder / "metrics", folder / "log", 1, Console())
+"""
+
+
+def test_a_command_ends_with_the_process_that_follows_it(tmp_path: Path) -> None:
+    root = Path(__file__).parent.parent
+    follower = subprocess.Popen([sys.executable, "-c", FOLLOWER, str(tmp_path)], cwd=root)
+    try:
+        child = int(_text_of(tmp_path / "log"))
+        os.kill(child, 0)
+        follower.send_signal(signal.SIGTERM)
+        assert follower.wait(10) == 143
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+    finally:
+        follower.kill()
+        follower.wait()
+
+
+def _text_of(file: Path) -> str:
+    """What is written into the file, once a line is."""
+    deadline = time.monotonic() + 20
+    while not (file.exists() and file.read_text().endswith("\n")):
+        assert time.monotonic() < deadline, f"nothing was written into {file}"
+        time.sleep(0.02)
+    return file.read_text()
+
+
+def test_what_sigterm_does_is_left_as_it_was_and_another_thread_follows_too(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    run(tmp_path, 1, 1)
+    assert signal.getsignal(signal.SIGTERM) is before
+    thread = threading.Thread(target=run, args=(tmp_path, 2, 2))
+    thread.start()
+    thread.join(20)
+    assert set(read_metrics(tmp_path / "metrics")) == {1, 2}
 
 
 def test_a_folder_without_metrics_is_said(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`openmanus-rl judge`: every trajectory gets a row, a stopped run goes on, and a failure is never a score."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import typer
@@ -25,6 +26,7 @@ from agentgym_rl.errors import ConfigurationError, DataError
 from agentgym_rl.judge.annotate import annotate_judged
 from agentgym_rl.judge.judgements import JudgementsFile, read_judgements
 from agentgym_rl.judge.run import judge_all
+from agentgym_rl.task import Task
 
 SCORES = {"top": 10, "half": 6, "fell": 3, "sat": 0}
 GIVEN = [
@@ -92,6 +94,17 @@ def test_relative_judging_asks_once_a_task_with_all_its_trajectories(tmp_path, c
     assert scores(tmp_path) == [1.0, 0.0, 0.6, 0.3]
     assert sorted(len(records_shown(request)) for request in server.requests) == [2, 2]
     assert [row.requests for row in read_judgements(tmp_path / "judged.jsonl")] == [1, 1, 0, 0]
+
+
+def test_relative_judging_keeps_tasks_of_one_id_in_two_environments_apart(tmp_path, chat):
+    here = [trajectory_of("top", task="a"), trajectory_of("sat", task="a")]
+    there = [replace(one, task=Task("a", "stairs")) for one in (trajectory_of("half"), trajectory_of("fell"))]
+    with chat(otherwise=by_replies(SCORES)) as (server, settings):
+        result = run(tmp_path, settings, "--relative", trajectories=[here[0], there[0], here[1], there[1]])
+    assert result.exit_code == 0, result.output
+    replies = [{record[-2]["content"] for record in records_shown(request)} for request in server.requests]
+    assert sorted(map(sorted, replies)) == [["fell", "half"], ["sat", "top"]]
+    assert scores(tmp_path) == [1.0, 0.6, 0.0, 0.3]
 
 
 @pytest.mark.parametrize(

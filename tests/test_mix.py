@@ -6,6 +6,7 @@ Two environments in one file: what verl's loader gets of them, batch by batch, a
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
 
 import datasets
@@ -125,6 +126,15 @@ def test_the_command_line_mixes_files(tmp_path, capsys):
     with pytest.raises(SystemExit):
         mixing.main([f"{tmp_path}/mazes.parquet=much", "--out", str(out)])
     assert "a part is written FILE or FILE=WEIGHT; given: " in capsys.readouterr().err
+
+
+def test_a_part_may_be_json_lines(tmp_path):
+    lines = [json.dumps({"id": f"own-{i}", "environment": "maze", "arguments": {"size": 3}}) for i in range(2)]
+    (tmp_path / "own.jsonl").write_text("\n".join(lines))
+    write_tasks(guesses(2), tmp_path / "guesses.parquet")
+    out = tmp_path / "mixed.parquet"
+    mixing.main([f"{tmp_path}/own.jsonl", f"{tmp_path}/guesses.parquet", "--out", str(out)])
+    assert {task.id for task in read_tasks(out)} == {"own-0", "own-1", "guess-0", "guess-1"}
 
 
 def test_a_part_is_a_file_and_its_weight():

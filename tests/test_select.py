@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow.parquet
 import pytest
@@ -64,6 +65,12 @@ def test_the_best_of_each_task_are_those_with_the_highest_return_then_the_fewest
     assert kept(given, top=1) == [2, 5]
     assert kept([given[3], given[2]], top=1) == [0]
     assert select(given, Rules(top=1)).dropped == {Rule.NOT_AMONG_BEST: 4}
+
+
+def test_tasks_of_one_id_in_two_environments_do_not_compete() -> None:
+    given = [trajectory("a", 1.0), trajectory("a", 2.0), replace(trajectory("a", 0.0), task=Task("t", "babyai"))]
+    assert kept(given, top=1) == [1, 2]
+    assert kept(given, distinct=True) == [1, 2]
 
 
 def test_a_failed_trajectory_is_never_kept_and_takes_no_place() -> None:

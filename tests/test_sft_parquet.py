@@ -54,6 +54,14 @@ def test_the_ids_of_a_sampled_reply_stand_beside_its_text(tmp_path):
     assert [message["token_ids"] for message in messages] == [None, None, [7, 9, 2], None, None]
 
 
+def test_half_a_surrogate_pair_is_written_as_its_escape(tmp_path):
+    calling = Turn(Reply(assistant("a \ud83d", (ToolCall("go", {"to": "\ud83d é"}, "c1"),))), (user("\ud83d"),), 0.0)
+    assert write_sft([trajectory(calling)], tmp_path / "sft.parquet") == 1
+    (row,) = rows_of(tmp_path / "sft.parquet")
+    assert [message["content"] for message in row["messages"][2:]] == ["a \\ud83d", "\\ud83d"]
+    assert row["messages"][2]["tool_calls"][0]["function"]["arguments"] == '{"to": "\\ud83d é"}'
+
+
 def test_replies_that_were_not_understood_or_were_cut_off_are_context_only(tmp_path):
     mixed = trajectory(turn("hm", "what?", valid=False), turn("I thi", "what?", complete=False), turn("left"))
     write_sft([mixed], tmp_path / "sft.parquet")

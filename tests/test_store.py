@@ -23,10 +23,10 @@ from agentgym_rl.data.record_rows import schema
 from agentgym_rl.data.store import RECORDS_AT_ONCE, TrajectoryStore
 from agentgym_rl.data.store_query import Query
 from agentgym_rl.errors import DataError
-from agentgym_rl.messages import assistant
+from agentgym_rl.messages import ToolCall, assistant, user
 from agentgym_rl.policy import Reply, SampledTokens
 from agentgym_rl.task import Task
-from agentgym_rl.trajectory import StopReason, Trajectory, Turn
+from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
 
 maps = st.dictionaries(st.text(), json_values, max_size=2)
 words = st.text(max_size=5)
@@ -163,6 +163,23 @@ def test_two_writers_that_take_the_same_number_do_not_take_each_others_place(tmp
     store_of(tmp_path, record("a"))
     store_of(tmp_path, record("b"))
     assert sorted(ids(TrajectoryStore(tmp_path))) == ["a", "b"]
+
+
+def test_half_a_surrogate_pair_is_kept_as_its_escape_in_text_and_as_it_is_in_json(tmp_path):
+    half = "\ud83d"
+    call = ToolCall(half, {half: [half, "é"]}, half)
+    said = Turn(Reply(assistant(f"a{half}", (call,))), (user(half),), 0.0, info={"seen": half})
+    failure = Failure("environment_raised", half, half)
+    trajectory = Trajectory(Task("t", "stairs"), (user(half),), (said,), StopReason.FAILED, failure=failure)
+    store = store_of(tmp_path, Record("a", trajectory, Provenance("collect", sampling={"stop": half}), {"note": half}))
+    (read,) = store.records()
+    (turn,) = read.trajectory.turns
+    escape = "\\ud83d"
+    assert turn.reply.message == assistant(f"a{escape}", (ToolCall(escape, {half: [half, "é"]}, escape),))
+    assert (turn.observation, turn.info) == ((user(escape),), {"seen": half})
+    assert read.trajectory.opening == (user(escape),)
+    assert read.trajectory.failure == Failure("environment_raised", escape, escape)
+    assert (read.provenance.sampling, read.annotations) == ({"stop": half}, {"note": half})
 
 
 def test_nothing_is_appended_where_one_record_can_not_be_written(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import typer
@@ -16,6 +17,7 @@ from agentgym_rl.commands.store import add_to
 from agentgym_rl.data.filter import DROPPED_FILE
 from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.errors import ConfigurationError, DataError
+from agentgym_rl.evaluation.policies import KINDS, Kind
 
 app = typer.Typer()
 add_to(app)
@@ -86,6 +88,24 @@ def test_collect_annotate_filter_export_and_import_in_a_row(tmp_path):
     assert "added 0 trajectories; 1 were there" in run("import", "--file", file, "--out", back).stdout
     (read,) = TrajectoryStore(back).records()
     assert read.trajectory.task.id == "low"
+
+
+class Unreachable:
+    """A policy whose server is down."""
+
+    async def reply(self, conversation):
+        raise ConnectionError("connection refused")
+
+
+def test_a_collection_that_the_policy_failed_says_so_and_exits_with_1(tmp_path, monkeypatch):
+    monkeypatch.setitem(KINDS, "down", Kind("down", lambda *_: nullcontext(lambda *_: Unreachable())))
+    tasks, out = task_file(tmp_path, stairs("a"), stairs("b")), tmp_path / "out"
+    collect = ["collect", "--tasks", str(tasks), "--policy", "down", "--out", str(out)]
+    done = CliRunner().invoke(app, collect)
+    assert done.exit_code == 1
+    assert numbers(done.stdout)["failed"] == 2
+    assert "not kept: 2 episodes that the policy failed" in done.stderr
+    assert ids(TrajectoryStore(out)) == []
 
 
 def test_a_store_is_shown_by_environment_and_source(tmp_path):

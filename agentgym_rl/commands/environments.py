@@ -102,7 +102,12 @@ def serve(
     host: Annotated[str, typer.Option(help="Where it listens; 0.0.0.0 is everywhere.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0: a free one.")] = service.DEFAULT_PORT,
     token: Annotated[str | None, typer.Option(envvar=TOKEN_VARIABLE, help="Bearer token to ask for.")] = None,
-    arguments: Annotated[str, typer.Option(help="Of tasks asked for by number: a JSON object.")] = "{}",
+    arguments: Annotated[
+        str,
+        typer.Option(
+            help="Of tasks asked for by number, and what no client may set (files, addresses): a JSON object."
+        ),
+    ] = "{}",
     lease_seconds: Annotated[float, typer.Option(help="Close an instance unused for so long.")] = 600.0,
     max_instances: Annotated[int, typer.Option(help="Instances at once.")] = 64,
     isolation: Annotated[registry.Isolation, typer.Option(help=ISOLATION_HELP)] = "thread",

@@ -18,6 +18,7 @@ from agentgym_rl.data import select as selecting
 from agentgym_rl.data.sft_parquet import write_sft
 from agentgym_rl.data.trajectory_json import read_trajectories
 from agentgym_rl.data.user_tasks import load_tasks
+from agentgym_rl.data.versions import policy_version
 from agentgym_rl.environments import registry
 from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError
@@ -55,7 +56,8 @@ def evaluate(
     """Evaluate a policy on tasks: success rate with its 95% interval, return, turns, failures."""
     chosen = load_tasks(tasks)[:limit]
     sampling = Sampling(0.0 if greedy else temperature, max_tokens, seed)
-    settings = {"policy": policy, "tasks": str(tasks), **asdict(sampling), "max_turns": max_turns}
+    known = {"policy": policy, "policy_version": policy_version(policy), "tasks": str(tasks)}
+    settings = {**known, **asdict(sampling), "max_turns": max_turns}
     rows_file = out.with_name(out.name + ".rows.jsonl") if out else None
     goes_on = rows_file is not None and rows_file.exists()
     trajectories = TrajectoriesFile(save_trajectories, goes_on) if save_trajectories else None

@@ -68,7 +68,10 @@ def collect(
     seed: Annotated[int, typer.Option(help="Of the policy.")] = 0,
     isolation: Annotated[registry.Isolation, typer.Option(help="Where the environments run.")] = "thread",
 ) -> None:
-    """Play tasks with a policy, and keep every episode; run again, it plays what is missing."""
+    """Play tasks with a policy, and keep every episode; run again, it plays what is missing.
+
+    What the policy itself failed, as when its server is down, is not kept; then the exit code is 1.
+    """
     chosen, sampling = load_tasks(tasks)[:limit], Sampling(temperature, max_tokens, seed)
     with policies(policy, sampling) as make_policy, _progress(len(chosen) * episodes) as on_episode:
         done = asyncio.run(
@@ -86,6 +89,10 @@ def collect(
             )
         )
     Console().print(collected_table(done))
+    if done.not_kept:
+        said = f"not kept: {done.not_kept} episodes that the policy failed; the same command plays them again"
+        Console(stderr=True, soft_wrap=True).print(said, markup=False, highlight=False)
+        raise typer.Exit(1)
 
 
 def annotate(

@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
+from agentgym_rl.data.encodable import encodable
 from agentgym_rl.data.sft_parquet import TRAINED, is_trained
 from agentgym_rl.errors import DataError
 from agentgym_rl.messages import Message, ToolCall
@@ -98,7 +99,7 @@ def _messages(said: Iterable[Said]) -> tuple[Message, ...]:
 def _to_openai(said: Said) -> dict[str, Any]:
     chat = said.message.to_chat()
     for call in chat.get("tool_calls", ()):
-        call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+        call["function"]["arguments"] = encodable(json.dumps(call["function"]["arguments"], ensure_ascii=False))
     return {**chat, "weight": int(said.trained)} if said.message.role == "assistant" else chat
 
 
@@ -116,7 +117,7 @@ def _to_sharegpt(said: Said) -> dict[str, Any]:
         entry["loss"] = said.trained
     if message.tool_calls:
         calls = [{"name": call.name, "arguments": dict(call.arguments), "id": call.id} for call in message.tool_calls]
-        entry.update({"from": CALLS, "value": json.dumps(calls, ensure_ascii=False)})
+        entry.update({"from": CALLS, "value": encodable(json.dumps(calls, ensure_ascii=False))})
         if message.content:
             entry["content"] = message.content
     if message.tool_call_id is not None:

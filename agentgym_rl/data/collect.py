@@ -1,8 +1,9 @@
-"""Play tasks with a policy and keep every episode in a store, failed ones too.
+"""Play tasks with a policy and keep every episode in a store, failed ones too, unless the policy failed.
 
 An episode's id says what it is an episode of: task, number, policy, sampling. One that the store has is not played
-again, so that a collection that was stopped goes on, and one that is whole does nothing. Failed episodes count as
-played: what fails once may fail always.
+again, so that a collection that was stopped goes on, and one that is whole does nothing. Episodes that an environment
+or a tool failed count as played: what fails once may fail always. One that the policy failed, as all do while its
+server is down, is not kept, and the next collection plays it again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from agentgym_rl.task import Task
 from agentgym_rl.together import all_or_cancel
 
 SOURCE = "collect"
+POLICY_FAILED = "policy_"
+"""How the causes of a policy's failures begin."""
 PART_SIZE = 64
 FLUSH_SECONDS = 30.0
 """A kill loses no more than the episodes that finished in so many seconds."""
@@ -48,6 +51,16 @@ class Collected(NamedTuple):
     """Of those that were played."""
     failed: int
     """Likewise, by a failure of environment, tool or policy."""
+    not_kept: int = 0
+    """Of those that failed: by the policy, so that the store does not have them."""
+
+
+class _Outcome(NamedTuple):
+    """What is remembered of an episode: whole trajectories of a long collection would not fit into memory."""
+
+    solved: bool
+    failed: bool
+    kept: bool
 
 
 async def collect(
@@ -72,7 +85,7 @@ async def collect(
         limits: of one episode.
         concurrency: how many episodes are under way at once.
         isolation: where the environments run.
-        on_episode: called as episodes finish, and with None for one that the store had.
+        on_episode: called as episodes finish, kept or not, and with None for one that the store had.
 
     Raises:
         ConfigurationError, DataError: nothing can be played like this, or another process adds to the store; what had
@@ -85,15 +98,16 @@ async def collect(
     wanted = [_wanted(task, episode, origin) for task in tasks for episode in range(episodes_per_task)]
     slots = asyncio.Semaphore(concurrency)
 
-    async def outcome_of(want: Wanted) -> tuple[bool, bool]:
-        """(solved, failed): whole trajectories of a long collection would not fit into memory."""
+    async def outcome_of(want: Wanted) -> _Outcome:
         async with slots:
             played = await play_one(make_policy, want.task, want.episode, limits, isolation)
         version = versions[want.task.environment]
         record = Record(want.id, played, replace(origin, episode=want.episode, environment_version=version))
-        out.append(record)
+        kept = played.failure is None or not played.failure.cause.startswith(POLICY_FAILED)
+        if kept:
+            out.append(record)
         on_episode(record)
-        return played.success is True, played.failed
+        return _Outcome(played.success is True, played.failed, kept)
 
     with only_writer(store.folder):
         there = store.ids()
@@ -103,8 +117,8 @@ async def collect(
         with Appender(store, PART_SIZE) as out:
             async with _flushed_regularly(out):
                 outcomes = await all_or_cancel([outcome_of(want) for want in missing])
-    solved, failed = (sum(outcome[place] for outcome in outcomes) for place in (0, 1))
-    return Collected(len(wanted) - len(missing), len(missing), solved, failed)
+    solved, failed, kept = (sum(outcome[place] for outcome in outcomes) for place in range(3))
+    return Collected(len(wanted) - len(missing), len(missing), solved, failed, len(outcomes) - kept)
 
 
 def _wanted(task: Task, episode: int, origin: Provenance) -> Wanted:

@@ -2,11 +2,12 @@
 
 The new store stands beside its place until it is whole, so a step that was stopped leaves nothing behind but a folder
 that the next try removes. `_step.json` in it says what it was made of and how, and what came of it: the same step on
-the same parts is not done again, and another step never writes over it.
+parts with the same content is not done again, and another step never writes over it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -44,7 +45,8 @@ def derive(
     Args:
         source: is only read.
         out: the folder of the new store.
-        step: name and settings of the step (JSON values), which tell it from others.
+        step: name and settings of the step (JSON values), which tell it from others; of files that it reads, the
+            `content_digest` belongs there.
         transform: the records that are there -> those of the new store, one at a time; it may put files whose names
             begin with "_" into the folder that it is given.
         report: asked when all is written.
@@ -53,7 +55,8 @@ def derive(
         ConfigurationError: there is something else at `out`.
     """
     out = Path(out)
-    made_by = json.loads(json.dumps({"step": dict(step), "of": [part.name for part in source.parts()]}))
+    parts = [[part.name, content_digest(part)] for part in source.parts()]
+    made_by = json.loads(json.dumps({"step": dict(step), "of": parts}))
     if out.exists():
         return Derived(TrajectoryStore(out), _report_of_same(out, made_by), True)
     beside = out.with_name(f".{out.name}.{os.getpid()}")
@@ -70,6 +73,11 @@ def derive(
         shutil.rmtree(beside, ignore_errors=True)
         raise
     return Derived(TrajectoryStore(out), said, False)
+
+
+def content_digest(path: str | Path) -> str:
+    """16 hexadecimal digits of what is in a file, whatever its name."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
 
 
 def _report_of_same(out: Path, made_by: Mapping[str, Any]) -> dict[str, Any]:

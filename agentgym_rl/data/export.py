@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from agentgym_rl.data.chat_files import ChatLayout, to_line
+from agentgym_rl.data.encodable import encodable
 from agentgym_rl.data.preferences import preference_pairs
 from agentgym_rl.data.replaced import replaced
 from agentgym_rl.data.sft_parquet import imitable, report_left_out, write_sft
@@ -94,6 +95,6 @@ def _write_lines(lines: Iterable[dict[str, Any]], path: Path) -> int:
     written = 0
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for line in lines:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.write(encodable(json.dumps(line, ensure_ascii=False)) + "\n")
             written += 1
     return written

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from agentgym_rl.data.derive import derive
+from agentgym_rl.data.derive import content_digest, derive
+from agentgym_rl.data.encodable import encodable
 from agentgym_rl.data.filter_rules import Rule, make_rule
 from agentgym_rl.data.record import Record
 from agentgym_rl.data.store import TrajectoryStore
@@ -65,7 +66,8 @@ def filter_store(source: TrajectoryStore, out: str | Path, rules: Sequence[str])
     def report() -> dict[str, int]:
         return {"": counts[""], **{rule: counts[rule] for rule in rules}}
 
-    done = derive(source, out, {"name": "filter", "rules": list(rules)}, kept, report)
+    files = {rule.spec: content_digest(rule.file) for rule in made if rule.file is not None}
+    done = derive(source, out, {"name": "filter", "rules": list(rules), "files": files}, kept, report)
     return Filtered(done.store, done.report[""], tuple((rule, done.report[rule]) for rule in rules))
 
 
@@ -80,4 +82,4 @@ def _against(record: Record, rules: Sequence[Rule]) -> tuple[str, str]:
 
 def _note(file: TextIO, record: Record, rule: str, reason: str) -> None:
     line = {"id": record.id, "task": record.trajectory.task.id, "rule": rule, "reason": reason}
-    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    file.write(encodable(json.dumps(line, ensure_ascii=False)) + "\n")

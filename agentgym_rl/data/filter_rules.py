@@ -21,6 +21,8 @@ class RuleKind(NamedTuple):
     """What it keeps."""
     make: Callable[[str, TrajectoryStore], Check]
     """Value behind the "=", store that is filtered -> check of its records."""
+    reads_file: bool = False
+    """The value names a file, whose content decides too."""
 
 
 class Rule(NamedTuple):
@@ -28,6 +30,8 @@ class Rule(NamedTuple):
 
     spec: str
     check: Check
+    file: str | None = None
+    """That the check was made from; None: none."""
 
 
 def make_rule(spec: str, store: TrajectoryStore) -> Rule:
@@ -43,7 +47,7 @@ def make_rule(spec: str, store: TrajectoryStore) -> Rule:
     if bool(value) != ("=" in kind.form):
         raise ConfigurationError(f"this rule is written {kind.form}; given: {spec!r}")
     try:
-        return Rule(spec, kind.make(value, store))
+        return Rule(spec, kind.make(value, store), value if kind.reads_file else None)
     except ConfigurationError as error:
         raise ConfigurationError(f"rule {spec!r}: {error}") from error
 
@@ -59,7 +63,9 @@ RULES: dict[str, RuleKind] = {
     "max-invalid-rate": RuleKind("max-invalid-rate=SHARE", "at most so many actions invalid", checks.max_invalid_rate),
     "exact-duplicates": RuleKind("exact-duplicates", "of equal conversations, the first", across.exact_duplicates),
     "near-duplicates": RuleKind("near-duplicates=SHARE", "of so similar ones, the first", across.near_duplicates),
-    "contamination": RuleKind("contamination=TEST-TASKS", "tasks that are none of that file's", across.contamination),
+    "contamination": RuleKind(
+        "contamination=TEST-TASKS", "tasks that are none of that file's", across.contamination, reads_file=True
+    ),
     "cap": RuleKind("cap=COUNT", "so many of each task, the first", across.cap),
     "cap-environment": RuleKind("cap-environment=COUNT", "so many of each environment", across.cap_environment),
     "difficulty": RuleKind("difficulty=LOW..HIGH", "tasks with such a success rate in this store", across.difficulty),

@@ -3,7 +3,7 @@
 Messages, tool calls and turns are nested columns, for pandas, `datasets` and DuckDB to query. What has another shape in
 every environment (a task, a call's arguments, a turn's info, sampling, annotations) is JSON text: as nested columns,
 parquet would give every row the union of all rows' names. The columns up to `failure_cause` repeat what the trajectory
-says, so that it can be asked for without being read.
+says, so that it can be asked for without being read. Half a surrogate pair is written as its escape.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from agentgym_rl.data.encodable import encodable
 from agentgym_rl.data.record import Provenance, Record
 from agentgym_rl.errors import DataError
 from agentgym_rl.messages import Message, ToolCall
@@ -78,8 +79,8 @@ def _to_row(record: Record) -> dict[str, Any]:
         "num_turns": len(trajectory.turns),
         "stop": trajectory.stop.value,
         "failure_cause": failure.cause if failure else None,
-        "failure_message": failure.message if failure else None,
-        "failure_traceback": failure.traceback if failure else None,
+        "failure_message": encodable(failure.message) if failure else None,
+        "failure_traceback": encodable(failure.traceback) if failure else None,
         "task": task.to_json(),
         "opening": [_message_row(message) for message in trajectory.opening],
         "turns": [_turn_row(turn) for turn in trajectory.turns],
@@ -107,16 +108,12 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
 
 def _message_row(message: Message) -> dict[str, Any]:
     calls = [{"name": call.name, "arguments": _json(call.arguments), "id": call.id} for call in message.tool_calls]
-    return {
-        "role": message.role,
-        "content": message.content,
-        "tool_calls": calls,
-        "tool_call_id": message.tool_call_id,
-    }
+    said = {"role": message.role, "content": message.content}
+    return encodable({**said, "tool_calls": calls, "tool_call_id": message.tool_call_id})
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(dict(value), ensure_ascii=False)
+    return encodable(json.dumps(dict(value), ensure_ascii=False))
 
 
 def from_row(row: Mapping[str, Any]) -> Record:

@@ -60,7 +60,7 @@ class Selection(NamedTuple):
 
 
 def select(trajectories: Sequence[Trajectory], rules: Rules) -> Selection:
-    """Apply the rules; tasks are told apart by their ids."""
+    """Apply the rules; tasks are told apart by environment and id."""
     reasons = [_unfit(trajectory, rules) for trajectory in trajectories]
     for indices in _by_task(trajectories, reasons):
         ranked = sorted(indices, key=lambda index: _rank(trajectories[index]))  # stable: ties keep their order
@@ -85,10 +85,10 @@ def _unfit(trajectory: Trajectory, rules: Rules) -> Rule | None:
 
 def _by_task(trajectories: Sequence[Trajectory], reasons: Sequence[Rule | None]) -> Iterator[list[int]]:
     """For each task, the indices of those against which no rule holds yet."""
-    indices: dict[str, list[int]] = {}
+    indices: dict[tuple[str, str], list[int]] = {}
     for index, (trajectory, reason) in enumerate(zip(trajectories, reasons, strict=True)):
         if reason is None:
-            indices.setdefault(trajectory.task.id, []).append(index)
+            indices.setdefault((trajectory.task.environment, trajectory.task.id), []).append(index)
     yield from indices.values()
 
 

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from agentgym_rl.data.encodable import encodable
 from agentgym_rl.data.replaced import replaced
 from agentgym_rl.errors import DataError
 from agentgym_rl.messages import Message
@@ -112,10 +113,10 @@ def _to_row(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _to_cell(message: Message, trained: bool = False, token_ids: list[int] | None = None) -> dict[str, Any]:
-    cell = {**message.to_chat(), "loss": trained, "token_ids": token_ids}
-    for call in cell.get("tool_calls", ()):
+    chat = message.to_chat()
+    for call in chat.get("tool_calls", ()):
         call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
-    return cell
+    return {**encodable(chat), "loss": trained, "token_ids": token_ids}
 
 
 def _schema() -> Any:

@@ -73,6 +73,7 @@ class ALFWorld(TextGame):
         "fridge 1, move apple 1 to fridge 1, use desklamp 1."
     )
     own_process = True
+    host_arguments = frozenset({"file"})
 
     def step(self, action: Message) -> StepResult:
         result = super().step(action)

@@ -62,6 +62,7 @@ class Gymnasium(Replayed):
         licence="MIT; each environment its own",
     )
     instructions = "Act in the environment. Answer with one of its actions."
+    host_arguments = frozenset({"id", "kwargs", "renderer"})
 
     _world: Any = None
     _made: tuple[str, Mapping[str, Any]] | None = None

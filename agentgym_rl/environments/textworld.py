@@ -68,6 +68,7 @@ class TextWorld(TextGame):
         "open chest, take apple from table, put apple on stove."
     )
     own_process = True
+    host_arguments = frozenset({"file"})
 
     _engine: Any = None
 

@@ -54,6 +54,7 @@ class ToyText(Gymnasium):
 
     facts = replace(Gymnasium.facts, reward_range=(-100.0, 20.0), expert_success=1.0, licence="MIT")
     instructions = "Play the game. Answer with one of its actions."
+    host_arguments = frozenset()
 
     def game_of(self, task: Task) -> Game:
         known = ("game", "size", "max_turns")

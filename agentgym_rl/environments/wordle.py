@@ -61,6 +61,7 @@ class Wordle(Replayed):
         f"Find the secret word of {LENGTH} letters. Answer with one word. You are told of each of its letters whether "
         "it is right (in its place), elsewhere in the secret word, or absent."
     )
+    host_arguments = frozenset({"answers_file", "guesses_file"})
 
     def begin(self, task: Task) -> str:
         self._lists = lists_of(task)

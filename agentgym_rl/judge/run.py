@@ -48,7 +48,7 @@ async def judge_all(
         settings: of the judge.
         trajectories: episodes that failed, or have no turn, are not judged: their row has the cause.
         out: JSON Lines of `Judgement`, one for each trajectory.
-        relative: the trajectories of a task side by side, instead of each alone.
+        relative: the trajectories of a task (environment and id) side by side, instead of each alone.
         seed: draws the order within each group.
         on_judged: called with the rows of each verdict, the ones that `out` had included.
 
@@ -96,9 +96,10 @@ class _Questions:
         """Numbers of the trajectories that each verdict is about; one that can't be judged is alone."""
         if not self._relative:
             return [[number] for number in range(len(self._trajectories))]
-        groups: dict[tuple[str, int | None], list[int]] = defaultdict(list)
+        groups: dict[tuple[str, str, int | None], list[int]] = defaultdict(list)
         for number, trajectory in enumerate(self._trajectories):
-            groups[trajectory.task.id, number if _unfit(trajectory) else None].append(number)
+            task, alone = trajectory.task, number if _unfit(trajectory) else None
+            groups[task.environment, task.id, alone].append(number)
         return list(groups.values())
 
     async def rows(self, numbers: list[int]) -> list[Judgement]:

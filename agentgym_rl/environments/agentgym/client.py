@@ -90,6 +90,7 @@ class AgentGymEnvironment(Environment):
         source="https://github.com/WooooDyy/AgentGym",
         licence="MIT",
     )
+    host_arguments = frozenset({"server"})
 
     def __init__(self) -> None:
         self._instance: _Instance | None = None

@@ -35,7 +35,7 @@ _AT_THE_DOOR = (401, 413, 422, 503)
 
 
 class TaskBody(BaseModel):
-    """A task of the served environment."""
+    """A task of the served environment; its `host_arguments` are the server's own."""
 
     model_config = ConfigDict(extra="forbid")
     id: str = "served"
@@ -267,8 +267,18 @@ def _task(body: ResetBody, service: Service) -> Task:
     if (body.task is None) == (body.data_idx is None):
         raise DataError("a reset needs either data_idx or task")
     if body.task is not None:
-        return Task(environment=service.name, **body.task.model_dump())
+        given = body.task.model_dump()
+        return Task(environment=service.name, **{**given, "arguments": _arguments(given["arguments"], service)})
     return Task(f"item-{body.data_idx}", service.name, service.arguments, seed=body.data_idx or 0)
+
+
+def _arguments(given: Mapping[str, Any], service: Service) -> dict[str, Any]:
+    """A client's, with the service's own where they act on this machine."""
+    host = registry.environment_class(service.name).host_arguments
+    refused = sorted(host & given.keys())
+    if refused:
+        raise DataError(f"the server sets {', '.join(refused)} itself")
+    return {**given, **{name: value for name, value in service.arguments.items() if name in host}}
 
 
 def _action(body: StepBody) -> Message:
@@ -288,6 +298,8 @@ async def _on_error(request: Request, error: Exception) -> Response:
         message = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
     elif not isinstance(error, Refused):
         row = {"detail": encode_error(error)}
+        if isinstance(error, DataError):  # the client's own mistake: where it came to light is not for it to see
+            row["detail"]["traceback"] = ""
     if _service(request).errors == "agentgym" and status not in _AT_THE_DOOR:
         status = 200
     return _json({"error": message, **row}, status)

@@ -31,7 +31,8 @@ class Service:
     name: str
     """The environment."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Of the tasks that clients ask for by number (`data_idx`, as AgentGym's do); the number is the seed."""
+    """Of the tasks that clients ask for by number (`data_idx`, as AgentGym's do); the number is the seed. The
+    environment's `host_arguments` among them are those of every task: clients can't set these."""
     token: str | None = None
     """Bearer token that every request but /health must bring; None: whoever reaches the port may play."""
     lease_seconds: float = 600.0

@@ -86,6 +86,7 @@ class ToolBench(Environment):
         licence="Apache-2.0",
     )
     tool_format: ToolFormat = "hermes"
+    host_arguments = frozenset({"url", "cache", "judge"})
     instructions = (
         "A user asks for something. Call functions to find out what the answer needs. They reach real services, which"
         " may fail: then try another argument or another function. End with a call of Finish."
