@@ -82,7 +82,7 @@ setup(
             "mypy==2.4.1",
             "pytest>=8.2",
             "pytest-asyncio>=0.24",
-            "pytest-xdist>=3.6",
+            "pytest-xdist>=3.7",
             "ruff==0.17.6",
             "setuptools>=64",
         ],

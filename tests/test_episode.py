@@ -222,6 +222,7 @@ async def test_a_failure_keeps_the_turns_before_it():
 async def test_an_environment_that_ignores_cancellation_is_left_behind():
     try:
         trajectory = await played(IgnoresCancellation, Says("1"), STEP_SOON)
+        assert trajectory.failure is not None, trajectory
         assert trajectory.failure.cause == "environment_timed_out"
     finally:
         IgnoresCancellation.released = True
