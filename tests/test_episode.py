@@ -225,9 +225,7 @@ async def test_an_environment_that_ignores_cancellation_is_left_behind():
         assert trajectory.failure is not None, trajectory
         assert trajectory.failure.cause == "environment_timed_out"
     finally:
-        IgnoresCancellation.released = True
-        await asyncio.sleep(0.05)
-        IgnoresCancellation.released = False
+        await IgnoresCancellation.release()
 
 
 # Faults of the policy

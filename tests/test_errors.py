@@ -70,9 +70,8 @@ async def test_a_call_that_ignores_its_cancellation_is_left_behind():
             await boundary(step, EnvironmentFailed, "the step", 0.05)
         assert not step.done()
     finally:
-        IgnoresCancellation.released = True
+        await IgnoresCancellation.release()
     assert (await asyncio.wait_for(step, 5)).reward == -1.0
-    IgnoresCancellation.released = False
 
 
 async def test_an_error_after_the_deadline_is_taken_silently():

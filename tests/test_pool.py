@@ -505,15 +505,13 @@ async def test_a_thread_that_hangs_is_left_behind_and_counted(pool_of, monkeypat
 
 async def test_a_call_that_ignores_its_cancellation_keeps_no_slot(pool_of):
     pool = await pool_of(1)
-    IgnoresCancellation.released = False
     async with pool.lease(name_of(IgnoresCancellation), 0.2) as environment:
         await environment.reset(task_for(IgnoresCancellation))
         with pytest.raises(EnvironmentFailed, match="ended after 0.2 s"):
             await environment.step(assistant("1"))
     async with pool.lease(name_of(IgnoresCancellation)) as other:
         assert inner(other) is not inner(environment)
-    IgnoresCancellation.released = True
-    await asyncio.sleep(0.02)
+    await IgnoresCancellation.release()
 
 
 async def test_whoever_keeps_the_environment_after_the_lease_is_told_so(pool_of):
