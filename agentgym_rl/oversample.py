@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
 from agentgym_rl.errors import ConfigurationError
-from agentgym_rl.together import all_or_cancel, cancel
+from agentgym_rl.together import cancel
 
 
 class Played(Protocol):
@@ -64,28 +64,6 @@ class Outcome(Generic[T]):
     """None: cancelled."""
 
 
-async def oversample(
-    starts: Sequence[Start[T]], keep: int | None = None, choice: Choice = Choice.DRAWN_SPARES, seed: int = 0
-) -> tuple[Outcome[T], ...]:
-    """Start all, keep some, cancel what is not needed any more.
-
-    Args:
-        starts: one an episode, which should be alike (the same task).
-        keep: how many are wanted, from 1 to the number of starts; fewer are kept where too many fail. None: all, which
-            turns over-sampling off.
-        choice: which ones.
-        seed: of the draw of the spares.
-
-    Returns:
-        What became of each start, in the order of `starts`.
-
-    Raises:
-        ConfigurationError: `keep` can't work. And whatever a start raises; the others are then cancelled.
-    """
-    gathering: Gathering[T] = Gathering(len(starts), len(starts) if keep is None else keep, choice, seed)
-    return tuple(await all_or_cancel(gathering.settle(number, start) for number, start in enumerate(starts)))
-
-
 def drawn_order(count: int, seed: int) -> list[int]:
     """Numbers of the starts; the spares are those behind the first `keep`, and replace failed ones in this order."""
     return random.Random(seed).sample(range(count), count)
@@ -96,8 +74,9 @@ class Gathering(Generic[T]):
 
     Args:
         count: of the starts. All must come: whoever might have to step back for one that is missing waits for it.
-        keep: how many are wanted.
-        choice, seed: see `oversample`.
+        keep: how many are wanted; fewer are kept where too many fail.
+        choice: which ones.
+        seed: of the draw of the spares.
 
     Raises:
         ConfigurationError: not 1 <= keep <= count.

@@ -6,7 +6,7 @@ import pytest
 from doubles_judge import by_replies, chat_server, trajectory_of, verdict
 
 from agentgym_rl.errors import ConfigurationError, DataError, JudgeFailed
-from agentgym_rl.rewards import awaited_sum, weighted_sum
+from agentgym_rl.rewards import weighted_sum
 from agentgym_rl.rewards.judge import close_judges
 
 CLIMB = trajectory_of("up", "down", "top", success=True)
@@ -43,31 +43,26 @@ async def test_a_judge_s_score_is_one_part_of_the_sum_by_hand(chat):
     # judge        0     0     0.7  * 0.5
     # environment  0.25  0.25  0.25 * 1
     with chat(verdict(7)) as (_, settings):
-        reward = await awaited_sum({"outcome": 2.0, "environment": 1.0, **judged(settings, weight=0.5)})(CLIMB)
+        reward = await weighted_sum({"outcome": 2.0, "environment": 1.0, **judged(settings, weight=0.5)})(CLIMB)
     assert reward.per_turn_T == pytest.approx((0.25, 0.25, 2.6))
     assert reward.parts == pytest.approx({"outcome": 2.0, "environment": 0.75, "judge": 0.35})
 
 
-async def test_functions_that_need_no_wait_add_up_as_in_a_weighted_sum():
-    weights = {"outcome": 2.0, "environment": 1.0, "format": 0.5}
-    assert await awaited_sum(weights)(CLIMB) == weighted_sum(weights)(CLIMB)
-
-
 async def test_both_kinds_of_functions_add_up():
-    reward = await awaited_sum({"test_judge_reward:one_a_turn": 3.0, "outcome": 1.0})(CLIMB)
+    reward = await weighted_sum({"test_judge_reward:one_a_turn": 3.0, "outcome": 1.0})(CLIMB)
     assert reward.per_turn_T == (3.0, 3.0, 4.0)
 
 
 async def test_what_is_awaited_is_held_to_one_number_a_turn():
     with pytest.raises(DataError, match="must give 3 finite numbers"):
-        await awaited_sum({"test_judge_reward:one_too_few": 1.0})(CLIMB)
+        await weighted_sum({"test_judge_reward:one_too_few": 1.0})(CLIMB)
 
 
 @pytest.mark.parametrize("answer", [500, "7 of 10", 400])
 async def test_a_judge_that_fails_leaves_no_reward_at_all(chat, answer):
     with chat(answer) as (_, settings):
         with pytest.raises(JudgeFailed) as caught:
-            await awaited_sum({"outcome": 1.0, **judged(settings)})(CLIMB)
+            await weighted_sum({"outcome": 1.0, **judged(settings)})(CLIMB)
     assert caught.value.cause_name == "judge_raised"
 
 
@@ -77,8 +72,8 @@ async def test_trajectories_share_one_judge_with_its_limit_and_its_cache(chat, t
     with chat(otherwise=by_replies(score_of)) as (server, settings):
         server.gate = 2
         weights = judged(settings, concurrency=2, cache=str(tmp_path), deadline_seconds=10)
-        rewards = await asyncio.gather(*(awaited_sum(weights)(trajectory) for trajectory in given))
-        again = await asyncio.gather(*(awaited_sum(weights)(trajectory) for trajectory in given))
+        rewards = await asyncio.gather(*(weighted_sum(weights)(trajectory) for trajectory in given))
+        again = await asyncio.gather(*(weighted_sum(weights)(trajectory) for trajectory in given))
     assert [reward.total for reward in rewards] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
     assert again == rewards
     assert (len(server.requests), server.most) == (6, 2)
@@ -86,28 +81,20 @@ async def test_trajectories_share_one_judge_with_its_limit_and_its_cache(chat, t
 
 async def test_a_trajectory_without_a_turn_is_not_judged(chat):
     with chat() as (server, settings):
-        assert (await awaited_sum(judged(settings))(trajectory_of())).total == 0
+        assert (await weighted_sum(judged(settings))(trajectory_of())).total == 0
     assert server.requests == []
-
-
-def test_a_function_that_waits_is_refused_where_nobody_awaits_it(chat):
-    with chat() as (_, settings):
-        with pytest.raises(
-            ConfigurationError, match="reward 'judge' has to be awaited; it belongs into an awaited_sum"
-        ):
-            weighted_sum(judged(settings))
 
 
 def test_a_judge_needs_its_url_and_its_model():
     with pytest.raises(ConfigurationError, match="reward 'judge': missing a required argument: 'url'; it takes: url"):
-        awaited_sum({"judge": 1.0})
+        weighted_sum({"judge": 1.0})
 
 
 async def test_each_event_loop_has_a_judge_of_its_own(chat):
     """Connections belong to the loop that opened them."""
 
     async def judge_once(settings):
-        reward = await awaited_sum(judged(settings))(CLIMB)
+        reward = await weighted_sum(judged(settings))(CLIMB)
         await close_judges()
         return reward.total
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_rl.errors import ConfigurationError
-from agentgym_rl.oversample import Choice, Fate, Gathering, drawn_order, oversample
+from agentgym_rl.oversample import Choice, Fate, Gathering, drawn_order
 from agentgym_rl.task import Task
+from agentgym_rl.together import all_or_cancel
 from agentgym_rl.trajectory import Failure, StopReason, Trajectory
 from benchmarks.rollout.virtual_clock import run
 
@@ -44,6 +45,12 @@ class Plan:
         return episode
 
 
+async def oversample(starts, keep, choice=DRAWN, seed=0):
+    """Starts that all come at once, as those of one group do."""
+    gathering = Gathering(len(starts), keep, choice, seed)
+    return await all_or_cancel(gathering.settle(number, start) for number, start in enumerate(starts))
+
+
 def trajectory(number, failed=False):
     task = Task(str(number), "walk")
     if failed:
@@ -60,9 +67,9 @@ def seed_of(order):
     return next(seed for seed in range(1000) if drawn_order(len(order), seed) == list(order))
 
 
-def test_by_default_all_are_kept_however_slow():
+def test_where_all_are_wanted_all_are_kept_however_slow():
     plan = Plan((3, "ok"), (1, "failed"), (900, "ok"))
-    outcomes = run(oversample(plan.starts()))
+    outcomes = run(oversample(plan.starts(), 3))
     assert fates(outcomes) == ["kept", "failed", "kept"]
     assert [outcome.episode.task.id for outcome in outcomes] == ["0", "1", "2"]
     assert plan.ended == [1, 0, 2]

@@ -1,5 +1,6 @@
 """Rewards compose linearly, turn by turn, and their total is the sum of their turns."""
 
+import asyncio
 import math
 
 import pytest
@@ -28,6 +29,10 @@ def sampled_trajectory(tokens_T):
     sampled_T = [None if n is None else SampledTokens((7,) * n, (-0.5,) * n) for n in tokens_T]
     turns = tuple(Turn(Reply(assistant("a"), tokens=sampled), (user("o"),), 0.0) for sampled in sampled_T)
     return Trajectory(Task("t", "maze"), (user("go"),), turns, StopReason.TERMINATED)
+
+
+def rewarded(weights, trajectory):
+    return asyncio.run(weighted_sum(weights)(trajectory))
 
 
 def scaled_rewards(trajectory, factor, shift=0.0):
@@ -70,7 +75,7 @@ def test_a_weighted_sum_by_hand():
     # 2 * outcome      0     2
     # 1 * environment  0.5   0
     # 4 * format       0    -2
-    reward = weighted_sum({"outcome": 2.0, "environment": 1.0, "format": 4.0})(trajectory)
+    reward = rewarded({"outcome": 2.0, "environment": 1.0, "format": 4.0}, trajectory)
     assert reward == Reward((0.5, 0.0), {"outcome": 2.0, "environment": 0.5, "format": -2.0})
     assert reward.total == 0.5
 
@@ -81,16 +86,16 @@ def test_only_a_solved_task_has_an_outcome(success):
 
 
 def test_a_trajectory_without_turns_earns_nothing():
-    reward = weighted_sum({"outcome": 1.0, "environment": 1.0, "format": 1.0})(trajectory_of([], success=True))
+    reward = rewarded({"outcome": 1.0, "environment": 1.0, "format": 1.0}, trajectory_of([], success=True))
     assert reward.per_turn_T == ()
     assert reward.total == 0
 
 
 @given(trajectories, numbers, numbers)
 def test_a_weighted_sum_is_linear(trajectory, a, b):
-    both = weighted_sum({"environment": a, "format": b})(trajectory)
-    environment = weighted_sum({"environment": 1.0})(trajectory)
-    format_ = weighted_sum({"format": 1.0})(trajectory)
+    both = rewarded({"environment": a, "format": b}, trajectory)
+    environment = rewarded({"environment": 1.0}, trajectory)
+    format_ = rewarded({"format": 1.0}, trajectory)
     for turn, score in enumerate(both.per_turn_T):
         expected = a * environment.per_turn_T[turn] + b * format_.per_turn_T[turn]
         assert score == pytest.approx(expected, abs=1e-9)
@@ -98,7 +103,7 @@ def test_a_weighted_sum_is_linear(trajectory, a, b):
 
 @given(trajectories, numbers, numbers)
 def test_the_total_is_the_sum_of_turns_and_of_parts(trajectory, a, b):
-    reward = weighted_sum({"environment": a, "outcome": b})(trajectory)
+    reward = rewarded({"environment": a, "outcome": b}, trajectory)
     assert reward.total == pytest.approx(sum(reward.per_turn_T))
     assert reward.total == pytest.approx(sum(reward.parts.values()), abs=1e-6)
 
@@ -144,9 +149,9 @@ def test_weights_that_can_not_work_are_refused_by_name(weights, message):
 
 @pytest.mark.parametrize(("function", "given"), [("too_short", r"\[1.0\]"), ("not_a_number", r"\[nan, nan\]")])
 def test_a_function_that_does_not_give_one_finite_number_a_turn_is_named(function, given):
-    reward = weighted_sum({f"test_rewards:{function}": 1.0})
+    weights = {f"test_rewards:{function}": 1.0}
     with pytest.raises(DataError, match=f"'test_rewards:{function}' must give 2 finite numbers.*it gave {given}"):
-        reward(trajectory_of([0.0, 0.0]))
+        rewarded(weights, trajectory_of([0.0, 0.0]))
 
 
 def test_arguments_go_to_the_function_and_the_weight_does_not():
@@ -154,15 +159,15 @@ def test_arguments_go_to_the_function_and_the_weight_does_not():
     # 3 * reward + 1:    2.5   -2
     # half of it:        1.25  -1
     scaled = {"test_rewards:scaled_rewards": {"weight": 0.5, "factor": 3.0, "shift": 1.0}}
-    assert weighted_sum(scaled)(trajectory).per_turn_T == (1.25, -1.0)
+    assert rewarded(scaled, trajectory).per_turn_T == (1.25, -1.0)
     # without the shift  1.5   -3
     scaled = {"test_rewards:scaled_rewards": {"weight": 1.0, "factor": 3.0}, "environment": {"weight": 2.0}}
-    assert weighted_sum(scaled)(trajectory).per_turn_T == (1.5 + 1.0, -3.0 - 2.0)
+    assert rewarded(scaled, trajectory).per_turn_T == (1.5 + 1.0, -3.0 - 2.0)
 
 
 def test_a_function_of_any_arguments_gets_them_all():
-    reward = weighted_sum({"test_rewards:any_arguments": {"weight": 2.0, "a": 1.0, "b": 0.5}})
-    assert reward(trajectory_of([0.0])).per_turn_T == (3.0,)
+    weights = {"test_rewards:any_arguments": {"weight": 2.0, "a": 1.0, "b": 0.5}}
+    assert rewarded(weights, trajectory_of([0.0])).per_turn_T == (3.0,)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +189,7 @@ def test_the_overlong_penalty_by_hand(tokens_T, expected):
 
 def test_the_overlong_penalty_composes_with_a_weight():
     # 7 tokens of 10 with a buffer of 4: a quarter, of a weight of 2
-    reward = weighted_sum({"overlong": {"weight": 2.0, "budget": 10, "buffer": 4}})(sampled_trajectory([4, 3]))
+    reward = rewarded({"overlong": {"weight": 2.0, "budget": 10, "buffer": 4}}, sampled_trajectory([4, 3]))
     assert reward == Reward((0.0, -0.5), {"overlong": -0.5})
 
 

@@ -3,7 +3,7 @@
 A reward function maps a trajectory to one number per turn. A weighted sum of named functions is a reward again, and
 its total is exactly the sum of its turns, so nothing is lost on the way to token-level scores.
 
-A function that has to wait, for a judge say, is a coroutine function; `awaited_sum` takes both kinds.
+A function that has to wait, for a judge say, is a coroutine function; a sum may hold both kinds.
 """
 
 from __future__ import annotations
@@ -66,32 +66,17 @@ def reward_function(name: str) -> RewardFunction:
         raise ConfigurationError(f"reward {name!r} can't be imported: {error}") from error
 
 
-def weighted_sum(weights: Weights) -> Callable[[Trajectory], Reward]:
+def weighted_sum(weights: Weights) -> Callable[[Trajectory], Awaitable[Reward]]:
     """The reward sum_k weight_k * function_k(trajectory, **arguments_k), turn by turn.
+
+    Functions that are coroutine functions are awaited at the same time.
 
     Args:
         weights: at least one, e.g. {"outcome": 1.0, "overlong": {"weight": 0.5, "budget": 4096, "buffer": 512}}.
 
     Raises:
         ConfigurationError: no weight, a weight that is no finite number, an unknown name, an argument that the
-            function does not take or one that it needs and does not get, or a function that has to be awaited.
-    """
-    terms = _terms(weights)
-    for name, (_, function) in terms.items():
-        if inspect.iscoroutinefunction(function):
-            raise ConfigurationError(f"reward {name!r} has to be awaited; it belongs into an awaited_sum")
-
-    def reward(trajectory: Trajectory) -> Reward:
-        return _sum(terms, {name: function(trajectory) for name, (_, function) in terms.items()}, trajectory)
-
-    return reward
-
-
-def awaited_sum(weights: Weights) -> Callable[[Trajectory], Awaitable[Reward]]:
-    """The same sum, where functions may be coroutine functions: those are awaited at the same time.
-
-    Raises:
-        ConfigurationError: as `weighted_sum`.
+            function does not take, or one that it needs and does not get.
         BoundaryError: when awaited: what a function asks has failed, a judge say; there is no reward then.
     """
     terms = _terms(weights)

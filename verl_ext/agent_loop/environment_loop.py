@@ -22,7 +22,7 @@ from agentgym_rl.episode import Limits, play
 from agentgym_rl.errors import AgentGymError, BoundaryError, DataError
 from agentgym_rl.failure_policy import Action, FailedEpisode
 from agentgym_rl.oversample import Fate
-from agentgym_rl.rewards import Reward, awaited_sum
+from agentgym_rl.rewards import Reward, weighted_sum
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Failure, StopReason, Trajectory
 from agentgym_rl.truncation import CountsAs
@@ -187,7 +187,7 @@ class EnvironmentAgentLoop(AgentLoopBase):
         if failure is not None:
             return None, failure
         try:
-            return await awaited_sum(self._settings.rewards)(trajectory), None
+            return await weighted_sum(self._settings.rewards)(trajectory), None
         except BoundaryError as error:
             failed = replace(trajectory, stop=StopReason.FAILED, failure=Failure.from_error(error))
             return None, failed_episode(failed)

@@ -18,7 +18,7 @@ from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError, require_allowed_keys
 from agentgym_rl.failure_policy import FailurePolicy
 from agentgym_rl.horizon import Horizon
-from agentgym_rl.rewards import Weights, awaited_sum
+from agentgym_rl.rewards import Weights, weighted_sum
 from agentgym_rl.truncation import Truncations
 from verl_ext.agent_loop.history import History
 from verl_ext.agent_loop.spares import Oversampling
@@ -82,7 +82,7 @@ class Settings:
             raise ConfigurationError(
                 f"agentgym.max_turn_logprob_gap must be above 0, or null; given: {self.max_turn_logprob_gap}"
             )
-        awaited_sum(self.rewards)
+        weighted_sum(self.rewards)
         reply_limit(self.concurrent_replies)
 
     @classmethod
