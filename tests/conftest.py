@@ -1,6 +1,8 @@
 """Puts this folder on the import path, so that tests share their doubles, and registers the doubles' environments."""
 
+import asyncio
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,10 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))
 
 import doubles
+import doubles_pool
 
 doubles.register_all()
+doubles_pool.register_all()
 # How long an example takes says nothing about the code on a busy machine.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -41,3 +45,19 @@ def untrained_policy(tmp_path_factory):
 
     texts = ["Mission: go to the red ball. You see a red ball, two ahead.", "turn left", "move forward", "Play."]
     return make_default_policy(tmp_path_factory.mktemp("policy") / "start", texts * 20)
+
+
+@pytest.fixture
+async def pool_of():
+    """Makes a pool; it is closed at the end. A test that waits for a slot that never comes is cancelled."""
+    from agentgym_rl.pool import EnvironmentPool
+
+    doubles_pool.Puppet.made.clear()
+    async with AsyncExitStack() as stack:
+
+        async def make(*args, **options):
+            watchdog = asyncio.get_running_loop().call_later(20, asyncio.current_task().cancel)
+            stack.callback(watchdog.cancel)
+            return await stack.enter_async_context(EnvironmentPool(*args, **options))
+
+        yield make

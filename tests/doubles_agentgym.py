@@ -12,8 +12,42 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from doubles import Guess
 
+from agentgym_rl.environments import registry
 from agentgym_rl.environments.agentgym.server import make_app
 from agentgym_rl.environments.agentgym.service import Service, listening
+from agentgym_rl.episode import play
+from agentgym_rl.policy import ExpertPolicy, ScriptedPolicy
+from agentgym_rl.task import Task
+
+
+def remote(address, seed=0, turns=64, **arguments):
+    """The task that plays `arguments` on our server."""
+    return Task("t", "agentgym", {"server": address, "arguments": arguments, "max_turns": turns}, seed=seed)
+
+
+def item(address, number=3, dialect="babyai"):
+    """The task with this number on one of AgentGym's servers."""
+    return Task("t", "agentgym", {"server": address, "dialect": dialect, "item": number})
+
+
+async def played(task, lines, limits=None):
+    """The episode of a policy that says these lines."""
+    async with registry.opened(task.environment) as environment:
+        return await play(ScriptedPolicy(lines), environment, task, limits)
+
+
+async def expert_episode(task):
+    """The episode without the protocol, and the expert's lines."""
+    async with registry.opened(task.environment) as environment:
+        trajectory = await play(ExpertPolicy(environment), environment, task)
+    return trajectory, [turn.reply.message.content for turn in trajectory.turns]
+
+
+def content(trajectory):
+    """All of a trajectory but its task and the seconds."""
+    turns = [(turn.reply, turn.observation, turn.reward, turn.valid, dict(turn.info)) for turn in trajectory.turns]
+    failure = trajectory.failure and (trajectory.failure.cause, trajectory.failure.message)
+    return trajectory.opening, turns, trajectory.stop, trajectory.success, failure, trajectory.fingerprint
 
 
 class BreaksForGood(Guess):

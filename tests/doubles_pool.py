@@ -5,11 +5,15 @@ import subprocess
 import threading
 from dataclasses import replace
 
-from doubles import Countdown, Guess
+import psutil
+import pytest
+from doubles import Countdown, Guess, name_of, task_for
 
 from agentgym_rl.environment import StepResult
 from agentgym_rl.environments import registry
+from agentgym_rl.episode import play
 from agentgym_rl.messages import Message
+from agentgym_rl.policy import ScriptedPolicy
 
 
 class Takes(Guess):
@@ -94,3 +98,37 @@ class CrampedPuppet(Puppet):
 def register_all() -> None:
     for double in (Takes, Blocks, Puppet, OtherPuppet, ThirdPuppet, OncePuppet, CrampedPuppet):
         registry.register(f"double-{double.__name__.lower()}", f"{__name__}:{double.__name__}")
+
+
+async def settle(rounds=20):
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+
+
+async def until(condition):
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("it never happened")
+
+
+def stats(pool, double):
+    return pool.statistics()[name_of(double)]
+
+
+async def played(pool, double, *lines, seconds=None, limits=None):
+    """One episode in a lease of its own."""
+    async with pool.lease(name_of(double), seconds) as environment:
+        return await play(ScriptedPolicy(lines), environment, task_for(double), limits)
+
+
+def inner(environment):
+    return environment._environment
+
+
+def alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import doubles_pool
 import pytest
 from doubles import name_of, task_for
 from doubles_pool import OtherPuppet, Puppet
@@ -19,7 +18,6 @@ from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.pool_statistics import PoolPeriod, PoolStatistics, summed
 from benchmarks.rollout.virtual_clock import run
 
-doubles_pool.register_all()
 PUPPET = name_of(Puppet)
 
 
