@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from agentgym_rl.alarm import Alarm
 from agentgym_rl.beginning import Beginning
 from agentgym_rl.environment import Environment, Opening, StepResult, opening
+from agentgym_rl.environments.written_action import WrittenAction
 from agentgym_rl.errors import (
     BoundaryError,
     BudgetExhausted,
@@ -27,6 +28,7 @@ from agentgym_rl.errors import (
 )
 from agentgym_rl.messages import Message
 from agentgym_rl.policy import Policy, Reply
+from agentgym_rl.reply_form import FORMS
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
 
@@ -139,8 +141,11 @@ class _Episode:
 
     def __init__(self, policy: Policy, environment: Environment, task: Task, limits: Limits):
         self._policy = policy
-        self._environment = environment
-        self._task = task
+        self._environment, self._task = environment, task
+        self._form = FORMS[task.reply_form]
+        if not self._form.is_bare:
+            self._environment = written = WrittenAction(environment)
+            self._task = written.task(task)
         self._limits = limits
         self._name = f"environment {task.environment!r}"
         self.clock = _Clock(limits.episode_seconds)
@@ -167,6 +172,8 @@ class _Episode:
         reply = await self.clock.call(
             _reply(self._policy, self._conversation), PolicyFailed, "reply of the policy", self._limits.reply_seconds
         )
+        if reply.acts:
+            reply = Reply(replace(reply.message, content=self._form.write(reply.message.content)), reply.complete)
         replied = self.clock.now()
         result = await self._step(reply.message)
         done = self.clock.now()

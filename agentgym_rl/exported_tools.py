@@ -69,7 +69,16 @@ async def exported_tools_of(task: Task, isolation: registry.Isolation = "thread"
 
 
 def by_calls(task: Task) -> Task:
-    """The task as it is played by calls: a toolbox is asked not to tell of its tools itself."""
+    """The task as it is played by calls: a toolbox is asked not to tell of its tools itself.
+
+    Raises:
+        ConfigurationError: its replies have a form of their own.
+    """
+    if task.reply_form != "bare":
+        raise ConfigurationError(
+            f"task {task.id!r} is played by calls of tools, so its reply_form must be 'bare'; "
+            f"given: {task.reply_form!r}"
+        )
     try:
         made = registry.environment_class(task.environment)
     except ConfigurationError:  # it may play in another interpreter; if it can't play at all, its reset says so

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from agentgym_rl.errors import DataError, did_you_mean
+from agentgym_rl.reply_form import FORMS
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,19 @@ class Task:
     """What a rule or judge compares with (a JSON value); None: the environment judges by itself."""
     seed: int = 0
     split: str = "train"
+    reply_form: str = "bare"
+    """How a reply writes its action, a name of `reply_form.FORMS`."""
 
     def __post_init__(self) -> None:
-        expected = {"id": str, "environment": str, "arguments": Mapping, "prompt": str, "seed": int, "split": str}
-        for name, kind in expected.items():
+        texts = dict.fromkeys(("id", "environment", "prompt", "split", "reply_form"), str)
+        for name, kind in {**texts, "arguments": Mapping, "seed": int}.items():
             value = getattr(self, name)
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise DataError(f"a task's {name} must be of type {kind.__name__}; given: {value!r}")
         if not self.id or not self.environment:
             raise DataError(f"a task needs a non-empty id and environment; given: {self.id!r}, {self.environment!r}")
+        if self.reply_form not in FORMS:
+            raise DataError(f"no reply_form {self.reply_form!r}; {did_you_mean(str(self.reply_form), FORMS)}")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)

@@ -13,6 +13,7 @@ from agentgym_rl.truncation import Truncations
 from verl_ext.agent_loop.history import History
 from verl_ext.agent_loop.settings import Settings
 from verl_ext.agent_loop.spares import Oversampling
+from verl_ext.agent_loop.summary import Summary
 from verl_ext.ray_pool_placement import Placement
 
 
@@ -52,11 +53,24 @@ def test_interpolations_are_resolved():
     assert Settings.of(config).turn_tokens == 9
 
 
+def test_a_history_may_have_a_summary():
+    settings = of(history={"keep_turns": 2, "summary": {"tokens": 9}})
+    assert settings.history == History(keep_turns=2, summary=Summary(tokens=9))
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
         ({"turn_token": 5}, "the section agentgym has no 'turn_token'; did you mean 'turn_tokens'?"),
         ({"limits": {"max_turn": 5}}, "the section agentgym.limits has no 'max_turn'; did you mean 'max_turns'?"),
+        (
+            {"history": {"keep_turns": 1, "summary": {"token": 9}}},
+            "agentgym.history.summary has no 'token'; did you mean",
+        ),
+        ({"history": {"summary": {}}}, "set that, and not rerender; given: keep_turns None, rerender False"),
+        ({"history": {"keep_turns": 1, "rerender": True, "summary": {}}}, "given: keep_turns 1, rerender True"),
+        ({"history": {"keep_turns": 1, "summary": {"tokens": 0}}}, "summary.tokens must be at least 1; given: 0"),
+        ({"history": {"keep_turns": 1, "summary": {"url": "http://h"}}}, "or neither; given: url 'http://h', model ''"),
         ({"limits": {"step_seconds": 0}}, "step_seconds must be above 0; given: 0"),
         ({"turn_tokens": 0}, "agentgym.turn_tokens must be at least 1; given: 0"),
         ({"isolation": "threads"}, "agentgym.isolation must be one of thread, process; given: 'threads'"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from strategies import json_values
 
 from agentgym_rl.errors import DataError
+from agentgym_rl.reply_form import FORMS
 from agentgym_rl.task import Task
 
 tasks = st.builds(
@@ -20,6 +21,7 @@ tasks = st.builds(
     reference_answer=json_values,
     seed=st.integers(),
     split=st.text(),
+    reply_form=st.sampled_from(sorted(FORMS)),
 )
 
 

@@ -110,7 +110,7 @@ def _server_policies(argument: str, sampling: Sampling) -> Iterator[PolicyFactor
     model, _, url = argument.rpartition("@")
     if not model or not url.startswith(("http://", "https://")):
         raise ConfigurationError(f"this policy is written {KINDS['server'].form}; given: {'server:' + argument!r}")
-    client = _client(url)
+    client = server_client(url)
 
     def make_policy(environment: Environment, task: Task, episode: int) -> Policy:
         return ServerPolicy(
@@ -125,7 +125,7 @@ def _server_policies(argument: str, sampling: Sampling) -> Iterator[PolicyFactor
     yield make_policy
 
 
-def _client(url: str) -> Any:
+def server_client(url: str) -> Any:
     """A client that keeps no idle connection: one would outlive the event loop that it belongs to."""
     try:
         import openai

@@ -22,6 +22,7 @@ from agentgym_rl.rewards import Weights, weighted_sum
 from agentgym_rl.truncation import Truncations
 from verl_ext.agent_loop.history import History
 from verl_ext.agent_loop.spares import Oversampling
+from verl_ext.agent_loop.summary import Summary
 from verl_ext.curriculum import Curriculum
 from verl_ext.dynamic_sampling import DynamicSampling
 from verl_ext.ray_pool_placement import Placement
@@ -95,6 +96,9 @@ class Settings:
         section: dict[str, Any] = OmegaConf.to_container(config.get("agentgym") or OmegaConf.create(), resolve=True)
         require_allowed_keys(section, [f.name for f in fields(cls)], "the section agentgym")
         try:
+            history = section["history"] = dict(section.get("history") or {})
+            if history.get("summary") is not None:
+                history["summary"] = _made(Summary, history["summary"], "agentgym.history.summary")
             for name, kind in _SECTIONS.items():
                 section[name] = _made(kind, section.get(name) or {}, f"agentgym.{name}")
             section["pool"] = {

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from agentgym_rl.errors import BudgetExhausted, DataError, PolicyFailed
+from agentgym_rl.errors import BudgetExhausted, ConfigurationError, DataError, PolicyFailed
 from agentgym_rl.messages import Message, assistant
 from agentgym_rl.policy import Reply, SampledTokens
 from verl_ext.agent_loop.chat_tokens import ChatTokens
 from verl_ext.agent_loop.history import History
 from verl_ext.agent_loop.segment import Segment
+from verl_ext.agent_loop.summary import OthersSummaries, OwnSummaries, Summariser, with_summary
 
 Generate = Callable[[list[int], int], Awaitable[SampledTokens]]
 """(ids so far, most new ids) -> what was sampled."""
@@ -25,7 +26,7 @@ class TokenBudget:
     """What one training row may take, in tokens."""
 
     prompt: int
-    """System prompt and first observation, and the turns that stand before a later segment."""
+    """System prompt and first observation; in a later segment also a summary, and the turns that stand before it."""
     response: int
     """All replies and the observations between them."""
     turn: int
@@ -40,7 +41,15 @@ class TokenPolicy:
         self._chat = chat
         self._budget = budget
         self._history = history or History()
+        self._summarise = self._summariser()
+        self._reserve = self._summarise.reserve if self._summarise else 0
+        if self._reserve >= budget.response:
+            raise ConfigurationError(
+                f"a summary sets {self._reserve} tokens aside; a row has {budget.response} (data.max_response_length)"
+            )
         self._said: list[Message] = []
+        self._shown: list[Message] = []
+        """What the last segment was told, and said."""
         self.segments: list[Segment] = []
 
     async def reply(self, conversation: Sequence[Message]) -> Reply:
@@ -51,7 +60,7 @@ class TokenPolicy:
             DataError: the first prompt is longer than its budget.
             PolicyFailed: the server sampled nothing.
         """
-        segment, between = self._place(conversation)
+        segment, between, shown = await self._place(conversation)
         room = self._room(segment, between)
         sampled = await self._generate(segment.ids + between, min(self._budget.turn, room))
         if not sampled.ids:
@@ -61,7 +70,7 @@ class TokenPolicy:
         segment.observe(between)
         segment.sample(sampled.ids, sampled.logprobs)
         message = assistant(self._chat.reply_text(sampled.ids))
-        self._said = [*conversation, message]
+        self._said, self._shown = [*conversation, message], [*shown, message]
         return Reply(message, complete=sampled.ids[-1] in self._chat.stop_ids, tokens=sampled)
 
     def keep_turns(self, turns: int) -> None:
@@ -78,18 +87,28 @@ class TokenPolicy:
         if between and self._room_left(segment, between) >= 0:
             segment.observe(between)
 
-    def _place(self, conversation: Sequence[Message]) -> tuple[Segment, list[int]]:
-        """The segment that the next reply belongs to, and the ids that come before it."""
+    def _summariser(self) -> Summariser | None:
+        wanted = self._history.summary
+        if wanted is None:
+            return None
+        if wanted.url:
+            return OthersSummaries(wanted.url, wanted.model, wanted.tokens)
+        return OwnSummaries(self._generate, self._chat, wanted.tokens)
+
+    async def _place(self, conversation: Sequence[Message]) -> tuple[Segment, list[int], Sequence[Message]]:
+        """The segment that the next reply belongs to, the ids that come before it, and the messages that these are."""
         if not self.segments:
-            return self._first(conversation), []
+            return self._first(conversation), [], conversation
         between = None if self._history.rerender else self._continuation(conversation)
         if between is None:
-            return self._later(conversation), []
+            return self._later(conversation), [], conversation
         if self._room_left(self.segments[-1], between) < 1:
             shown = self._history.shortened(conversation)
             if shown is not None:
-                return self._later(shown), []
-        return self.segments[-1], between
+                if self._summarise:
+                    shown = with_summary(shown, await self._summarise(self.segments[-1], self._shown))
+                return self._later(shown), [], shown
+        return self.segments[-1], between, [*self._shown, *conversation[len(self._said) :]]
 
     def _first(self, conversation: Sequence[Message]) -> Segment:
         ids = self._chat.opening(conversation)
@@ -125,4 +144,4 @@ class TokenPolicy:
         return room
 
     def _room_left(self, segment: Segment, between: Sequence[int]) -> int:
-        return self._budget.response - len(segment.response_ids) - len(between)
+        return self._budget.response - self._reserve - len(segment.response_ids) - len(between)

@@ -1,0 +1,88 @@
+"""What stands for the turns that a shortened history leaves out: a summary, by the policy itself or by another model.
+
+It is written when a row is full, and shown with the first observation of the next row. No environment answers it, so it
+is no turn: nobody is trained to write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from agentgym_rl.errors import ConfigurationError
+from agentgym_rl.evaluation.policies import server_client
+from agentgym_rl.messages import Message, user
+from agentgym_rl.policy import SampledTokens, ServerPolicy
+from verl_ext.agent_loop.chat_tokens import ChatTokens
+from verl_ext.agent_loop.segment import Segment
+
+REQUEST = (
+    "Most of this conversation will be taken away, and you go on from your notes. Write them now: what has been done, "
+    "what was found, what is left to do. Take no action."
+)
+HEADING = "Your notes on what was done since:"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Who writes the summaries, and how long they may be."""
+
+    tokens: int = 256
+    """Most of one summary. Those of the policy itself are set aside in each row, beside those of the request."""
+    url: str = ""
+    """Address of an OpenAI-compatible server; empty: the policy itself writes them."""
+    model: str = ""
+    """Its name on that server."""
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise ConfigurationError(f"agentgym.history.summary.tokens must be at least 1; given: {self.tokens}")
+        if bool(self.url) != bool(self.model):
+            raise ConfigurationError(
+                "agentgym.history.summary names both url and model of another server, or neither; given: "
+                f"url {self.url!r}, model {self.model!r}"
+            )
+
+
+class Summariser(Protocol):
+    """Writes summaries."""
+
+    reserve: int
+    """Tokens of a row that it needs."""
+
+    async def __call__(self, segment: Segment, messages: Sequence[Message]) -> str:
+        """Sum up a segment, whose messages are these."""
+        ...
+
+
+class OwnSummaries:
+    """The policy is asked, as if it were its next turn: what it knows already needs no second prefill."""
+
+    def __init__(self, generate: Callable[[list[int], int], Awaitable[SampledTokens]], chat: ChatTokens, tokens: int):
+        self._generate, self._chat, self._tokens = generate, chat, tokens
+        self.reserve = len(chat.continuation([user(REQUEST)], [])) + tokens
+
+    async def __call__(self, segment: Segment, messages: Sequence[Message]) -> str:
+        request = self._chat.continuation([user(REQUEST)], segment.last_turn)
+        sampled = await self._generate(segment.ids + request, self._tokens)
+        return self._chat.reply_text(sampled.ids)
+
+
+class OthersSummaries:
+    """Another model is asked."""
+
+    reserve = 0
+
+    def __init__(self, url: str, model: str, tokens: int):
+        self._policy = ServerPolicy(server_client(url), model, max_tokens=tokens, temperature=0.0)
+
+    async def __call__(self, segment: Segment, messages: Sequence[Message]) -> str:
+        return (await self._policy.reply([*messages, user(REQUEST)])).message.content
+
+
+def with_summary(shown: Sequence[Message], summary: str) -> list[Message]:
+    """The messages with a summary of what was left out between the first observation and the rest."""
+    first = next(index for index, message in enumerate(shown) if message.role == "assistant") - 1
+    told = replace(shown[first], content=f"{shown[first].content}\n\n{HEADING}\n{summary.strip()}")
+    return [*shown[:first], told, *shown[first + 1 :]]
