@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.messages import Message, user
+from agentgym_rl.rephrasing import Rephrasing
 from agentgym_rl.task import Task
 from agentgym_rl.tools import ToolSchema
 
@@ -38,6 +39,8 @@ class Facts:
     """`actions` names every action that is allowed now."""
     any_text: bool = False
     """Any text is an action, such as the answer to a question; none is refused."""
+    domain: str = ""
+    """What kind of task it is, such as "grid world", "text game", "tool use"."""
     source: str = ""
     licence: str = ""
 
@@ -88,6 +91,11 @@ class Environment:
     host_arguments: frozenset[str] = frozenset()
     """Arguments of a task that name files, addresses or code. A server of ours takes them from whoever serves, never
     from a client. Of the class."""
+    rephrasing: Rephrasing | None = None
+    """Which parts of an observation may read otherwise; None: no word of it. Of the class."""
+    task_command: Sequence[str] = ()
+    """Module and options that `python -m` runs to write tasks of it, less the options that every script of
+    `data_preprocess` has. Empty: `data_preprocess.NAME`, if there is one. Of the class."""
 
     async def reset(self, task: Task) -> Sequence[Message]:
         """Set the task up and return the first observation.
@@ -132,6 +140,8 @@ class BlockingEnvironment:
     own_process: bool = False
     tools: Sequence[ToolSchema] = ()
     host_arguments: frozenset[str] = frozenset()
+    rephrasing: Rephrasing | None = None
+    task_command: Sequence[str] = ()
 
     def reset(self, task: Task) -> Sequence[Message]:
         raise NotImplementedError

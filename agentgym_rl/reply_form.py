@@ -14,8 +14,10 @@ Source: the tags are those of Yao et al. 2022 (ReAct) as DeepSeek-R1 (2025) made
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from agentgym_rl.messages import Message
 
 _THOUGHT_END = "</think>"
 _ACTION = re.compile(r"<action>(?P<action>.*)</action>", re.DOTALL)
@@ -65,6 +67,10 @@ class ReplyForm:
             said = found["action"]
         action = said if self.is_bare else said.strip()
         return self._refused("it has no action") if not self.is_bare and not action else Written(action)
+
+    def acted(self, reply: Message) -> Message:
+        """The reply with its action alone; as it is where that can't be read."""
+        return replace(reply, content=self.read(reply.content).action or reply.content)
 
     def write(self, action: str, thought: str = "") -> str:
         """A reply with this action."""

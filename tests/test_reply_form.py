@@ -10,6 +10,7 @@ from doubles_toolbox import Numbers, question
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_rl.data.annotate import actions
 from agentgym_rl.environments.registry import opened
 from agentgym_rl.episode import Limits, play
 from agentgym_rl.errors import ConfigurationError, DataError
@@ -147,3 +148,8 @@ def test_a_task_that_is_played_by_calls_has_no_form():
 def test_an_unknown_form_is_named():
     with pytest.raises(DataError, match="no reply_form 'tag'; did you mean 'tags'?"):
         guessing("tag")
+
+
+def test_what_was_done_is_told_without_the_thoughts_before_it():
+    replies = ["<think>a</think>1", "<think>b</think>1", "no thought"]
+    assert actions(played(guessing("think"), replies)) == ["1", "1", "no thought"]

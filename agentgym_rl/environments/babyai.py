@@ -16,6 +16,7 @@ from typing import Any
 
 from agentgym_rl.environment import BlockingEnvironment, Facts, StepResult
 from agentgym_rl.environments.babyai_expert import Expert
+from agentgym_rl.environments.babyai_rephrasing import REPHRASING
 from agentgym_rl.errors import ConfigurationError, EnvironmentFailed, did_you_mean, require_allowed_keys
 from agentgym_rl.messages import Message, user
 from agentgym_rl.task import Task
@@ -81,9 +82,11 @@ class BabyAI(BlockingEnvironment):
         expert_success=0.8,
         can_snapshot=True,
         lists_actions=True,
+        domain="grid world",
         source="https://arxiv.org/abs/1810.08272",
         licence="MIT",
     )
+    rephrasing = REPHRASING
     instructions = f"Fulfil the mission. Answer with one action: {', '.join(ACTIONS)}."
 
     _play: _Play | None = None

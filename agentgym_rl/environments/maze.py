@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentgym_rl.environment import Facts, StepResult
+from agentgym_rl.environments.maze_rephrasing import REPHRASING
 from agentgym_rl.environments.replayed import Replayed
 from agentgym_rl.environments.turn_limited import last_line, whole_number
 from agentgym_rl.errors import require_allowed_keys
@@ -76,9 +77,11 @@ class Maze(Replayed):
         expert_success=1.0,
         can_snapshot=True,
         lists_actions=True,
+        domain="grid world",
         source="this project",
         licence="this project's",
     )
+    rephrasing = REPHRASING
     instructions = f"Find the way to the goal. Answer with one action: {', '.join(DIRECTIONS)}."
 
     def begin(self, task: Task) -> str:

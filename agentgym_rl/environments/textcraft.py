@@ -13,6 +13,7 @@ import re
 from agentgym_rl.environment import Facts, StepResult
 from agentgym_rl.environments.replayed import Replayed
 from agentgym_rl.environments.textcraft_book import recipe_book
+from agentgym_rl.environments.textcraft_rephrasing import REPHRASING
 from agentgym_rl.environments.turn_limited import last_line, whole_number
 from agentgym_rl.errors import ConfigurationError, did_you_mean, require_allowed_keys
 from agentgym_rl.task import Task
@@ -62,9 +63,11 @@ class TextCraft(Replayed):
         max_turns=40,
         expert_success=0.99,
         can_snapshot=True,
+        domain="crafting",
         source="https://arxiv.org/abs/2311.05772",
         licence="MIT",
     )
+    rephrasing = REPHRASING
     instructions = f"Craft the goal. Answer with one command: {FORMS}. Get what has no recipe, craft the rest."
 
     def begin(self, task: Task) -> str:
