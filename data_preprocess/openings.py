@@ -1,0 +1,26 @@
+"""First observations of tasks, by which data sets tell them apart, whatever process or interpreter plays them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from agentgym_rl.environments import registry
+from agentgym_rl.task import Task
+
+
+@contextmanager
+def opening_of(name: str) -> Iterator[Callable[[Task], str]]:
+    """A function that resets an environment of this name for a task, and returns what the policy would see first."""
+    loop = asyncio.new_event_loop()
+
+    async def make() -> registry.Environment:
+        return registry.make(name)
+
+    try:
+        environment = loop.run_until_complete(make())
+        yield lambda task: "\n".join(message.content for message in loop.run_until_complete(environment.reset(task)))
+        loop.run_until_complete(environment.close())
+    finally:
+        loop.close()
