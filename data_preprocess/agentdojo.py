@@ -5,16 +5,15 @@ The user tasks are dealt to the splits, so none is in two of them; the worlds ar
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from agentgym_rl.environments.agentdojo import AgentDojo
 from agentgym_rl.environments.agentdojo_suites import SUITES, attacks, suite
 from agentgym_rl.errors import ConfigurationError, did_you_mean
 from agentgym_rl.task import Task
+from data_preprocess.splits import parser_of, sizes_of, write_splits
 
 
 def build(
@@ -51,7 +50,7 @@ def build(
         if attack:
             rows = [attacked for row in rows for attacked in _attacked(row, attack, injections, chance)]
         built[split] = rows
-    return built
+    return {split: tasks for split, tasks in built.items() if tasks}
 
 
 def _task(pair: tuple[str, str], split: str, shared: Mapping[str, Any]) -> Task:
@@ -79,27 +78,16 @@ def _attacked(task: Task, attack: str, injections: int, chance: random.Random) -
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    from agentgym_rl.data.parquet import write_tasks
-
-    parser = argparse.ArgumentParser(prog="python -m data_preprocess.agentdojo", description=__doc__)
+    parser = parser_of("agentdojo", __doc__, train=57, validation=10, test=30)
     parser.add_argument("--suites", nargs="+", default=list(SUITES), help=f"of: {', '.join(SUITES)}")
     parser.add_argument("--attack", default="", help="its name; none if it is not given")
     parser.add_argument("--injections", type=int, default=1, help="with an attack: injection tasks per user task")
     parser.add_argument("--tool-format", default="hermes", help="of the calls")
     parser.add_argument("--max-turns", type=int, default=AgentDojo.facts.max_turns, help="limit of turns of every task")
-    parser.add_argument("--train", type=int, default=57, help="user tasks to train on")
-    parser.add_argument("--validation", type=int, default=10, help="user tasks to validate on")
-    parser.add_argument("--test", type=int, default=30, help="user tasks to test on")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the deal")
-    parser.add_argument("--out", type=Path, required=True, help="folder for <split>.parquet")
     given = parser.parse_args(arguments)
-    sizes = {"train": given.train, "validation": given.validation, "test": given.test}
     shared = {"tool_format": given.tool_format, "max_turns": given.max_turns}
-    for split, tasks in build(given.suites, sizes, given.attack, given.injections, shared, given.seed).items():
-        if tasks:
-            path = given.out / f"{split}.parquet"
-            write_tasks(tasks, path)
-            print(f"{path}: {len(tasks)} tasks")
+    built = build(given.suites, sizes_of(given), given.attack, given.injections, shared, given.seed)
+    write_splits(built, given.out)
 
 
 if __name__ == "__main__":

@@ -517,4 +517,10 @@ def test_the_command_line_writes_one_file_a_split(tmp_path, capsys):
     tasks = {path.stem: read_tasks(path) for path in tmp_path.glob("*.parquet")}
     assert {split: len(rows) for split, rows in tasks.items()} == {"train": 3, "test": 2}
     assert set(tasks["test"][0].arguments) == {"entry", "tool_format", "max_turns"}
+    assert tasks["test"][0].prompt == ""
     assert "3 tasks" in capsys.readouterr().out
+
+
+def test_a_prompt_of_ones_own_stands_in_every_task(tmp_path):
+    data_set.main(["--out", str(tmp_path), "--train", "3", "--validation", "1", "--test", "2", "--prompt", "Call."])
+    assert {task.prompt for path in tmp_path.glob("*.parquet") for task in read_tasks(path)} == {"Call."}
