@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from agentgym_rl.commands import environments, evaluation, judge, store, training
+from agentgym_rl.commands import augment, environments, evaluation, judge, store, tasks, training
 from agentgym_rl.errors import AgentGymError
 
 
@@ -30,5 +30,5 @@ class _Commands(TyperGroup):
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, help="Train language agents on tasks.")
 
 
-for topic in (environments, evaluation, judge, store, training):
+for topic in (environments, evaluation, judge, store, augment, tasks, training):
     topic.add_to(app)

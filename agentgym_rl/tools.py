@@ -28,6 +28,10 @@ class WrongCall(ToolError):
     """The arguments don't fit the tool's parameters."""
 
 
+TOOL_ERRORS = "tool_errors"
+"""In a step's `info`: how many of its calls came back with an error, where the environment tells."""
+
+
 @dataclass(frozen=True)
 class ToolResult:
     """What a call answers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow
@@ -18,6 +19,7 @@ from agentgym_rl.data.chat_files import from_line, to_line
 from agentgym_rl.data.export import Exported, export
 from agentgym_rl.data.imports import Imported, import_file
 from agentgym_rl.data.only_writer import only_writer
+from agentgym_rl.data.preferences import preference_pairs
 from agentgym_rl.data.record import Provenance, Record
 from agentgym_rl.data.sft_parquet import is_trained
 from agentgym_rl.data.store import TrajectoryStore
@@ -259,6 +261,23 @@ def test_episodes_that_failed_are_equal_or_never_part_by_a_trained_reply_make_no
         export(store, "dpo", tmp_path / "pairs.jsonl")
 
 
+@settings(max_examples=15, deadline=None)
+@given(begun=chats, good=turns, bad=turns)
+def test_a_pair_read_again_is_how_either_episode_began(tmp_path_factory, begun, good, bad):
+    said = f"{good.reply.message.content}, or not"
+    good = replace(good, reply=replace(good.reply, complete=True), valid=True, info={})
+    bad = replace(bad, reply=replace(bad.reply, message=replace(bad.reply.message, content=said)))
+    episodes = [replace(begun, turns=(*begun.turns, last), success=last is good) for last in (good, bad)]
+    store = store_of(
+        tmp_path_factory.mktemp("pairs") / "s",
+        *(Record(name, one, Provenance("c")) for name, one in zip("ab", episodes, strict=True)),
+    )
+    (line,) = (json.loads(json.dumps(pair)) for pair in preference_pairs(store))
+    for episode, side in zip(episodes, ("chosen", "rejected"), strict=True):
+        read = tuple(Message.from_chat(chat) for chat in line["prompt"] + line[side])
+        assert read == episode.messages[: len(episode.messages) - len(episode.turns[-1].observation)]
+
+
 # Files of others
 
 
@@ -333,7 +352,7 @@ def conversation(*entries: object) -> str:
     [
         ("f.txt", "", r"conversations come from a file that ends in .jsonl, .json, .parquet; given: .*f.txt"),
         ("f.json", "{", r"f.json is no JSON"),
-        ("f.json", "{}", "must hold a JSON array; given: dict"),
+        ("f.json", "{}", "conversation 1 of .*: no environment is given for it"),
         ("f.jsonl", "\n{\n", "line 2 of .*f.jsonl is no JSON"),
         ("f.json", "[3]", "conversation 1 of .* must be an object; given: int"),
         (

@@ -6,6 +6,7 @@ import json
 import os
 
 import pytest
+from doubles_cli import Stairs
 from doubles_store import ids, record, store_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from agentgym_rl.trajectory import StopReason, Trajectory, Turn
 def reasons(store: TrajectoryStore, rule: str) -> dict[str, str]:
     """Id -> reason of what a rule drops."""
     check = make_rule(rule, store).check
-    said = {one.id: check(one) for one in store.records()}
+    said = {row.id: check(row) for rows in store.rows() for row in rows}
     return {id: reason for id, reason in said.items() if reason}
 
 
@@ -300,12 +301,14 @@ def test_a_filter_by_a_file_that_has_changed_is_another_one(four, tmp_path):
 
 
 def test_a_filter_that_was_stopped_leaves_nothing_and_is_run_from_the_start(four, tmp_path, monkeypatch):
+    whole = TrajectoryStore.rows
+
     def stops(store, query=None):
-        yield record("a")
+        yield next(whole(store, query))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(TrajectoryStore, "records", stops)
+        patched.setattr(TrajectoryStore, "rows", stops)
         with pytest.raises(KeyboardInterrupt):
             filter_store(four, tmp_path / "out", ["cap=1"])
     assert [path.name for path in tmp_path.iterdir()] == ["four"]
@@ -330,6 +333,81 @@ def test_a_filter_needs_rules_and_each_once(four, tmp_path):
         filter_store(four, tmp_path / "out", ["cap=1", "cap=1"])
 
 
+# Rules that compare
+
+
+def scored(id: str, earned: float, task: str = "t", **options) -> Record:
+    return record(id, earned=earned, task=task, **options)
+
+
+def test_the_best_of_each_task_are_kept_wherever_they_stand(tmp_path):
+    # task t: 3 2 2 1, the two best are the 3 and the first 2; task u has no more than one
+    given = [scored("1", 1.0), scored("2", 2.0), scored("2 again", 2.0), scored("3", 3.0), scored("u", 0.0, "u")]
+    store = store_of(tmp_path / "s", *given)
+    assert reasons(store, "best=2:return") == {
+        "1": "return 1 is not among the best 2 of this task",
+        "2 again": "return 2 is not among the best 2 of this task",
+    }
+    assert set(reasons(store, "best=1:-return")) == {"2", "2 again", "3"}
+    assert ids(filter_store(store, tmp_path / "out", ["best=1:return"]).store) == ["3", "u"]
+
+
+def test_the_best_are_those_of_what_the_rules_before_keep(tmp_path):
+    # "lost" earned most, and was not solved; of the two that were, the shorter is the better
+    given = [
+        scored("lost", 9.0, success=False), scored("long", 1.0, actions="abc"), scored("short", 1.0, actions="d"),
+    ]  # fmt: skip
+    store = store_of(tmp_path / "s", *given)
+    done = filter_store(store, tmp_path / "out", ["outcome=success", "best=1:-turns", "cap=1"])
+    assert ids(done.store) == ["short"]
+    assert done.dropped == (("outcome=success", 1), ("best=1:-turns", 1), ("cap=1", 0))
+    other = filter_store(store, tmp_path / "other", ["best=1:return", "best=1:-turns"])
+    assert ids(other.store) == ["lost"]
+
+
+def test_the_best_by_an_annotation_lack_those_without_one(tmp_path):
+    given = [
+        scored("high", 0.0, annotations={"judge": 0.9}),
+        scored("low", 0.0, annotations={"judge": -0.2}),
+        scored("none", 9.0),
+        scored("text", 9.0, annotations={"judge": "good"}),
+    ]
+    store = store_of(tmp_path / "s", *given)
+    assert reasons(store, "best=1:judge") == {
+        "low": "judge -0.2 is not among the best 1 of this task",
+        "none": "judge is missing or no number",
+        "text": "judge is missing or no number",
+    }
+
+
+def test_a_balance_gives_every_environment_or_task_as_many_as_the_rarest_has(tmp_path):
+    given = [
+        *(record(f"m{number}", environment="maze", task=f"t{number % 2}") for number in range(3)),
+        record("s0", task="t0"), record("s1", task="t0"),
+    ]  # fmt: skip
+    store = store_of(tmp_path / "s", *given)
+    assert reasons(store, "balance=environment") == {"m2": "this environment has 2 already, as many as the rarest"}
+    # tasks: maze t0 two, maze t1 one, stairs t0 two
+    assert set(reasons(store, "balance=task")) == {"m2", "s1"}
+    done = filter_store(store, tmp_path / "out", ["cap=1", "balance=environment"])
+    assert ids(done.store) == ["m0", "s0"]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    returns=st.lists(st.tuples(st.sampled_from("ab"), st.integers(-3, 3)), min_size=1, max_size=12),
+    most=st.integers(1, 4),
+)
+def test_the_best_are_as_good_as_a_sorted_list_says(tmp_path_factory, returns, most):
+    given = [scored(str(number), float(earned), task) for number, (task, earned) in enumerate(returns)]
+    store = store_of(tmp_path_factory.mktemp("best") / "s", *given)
+    dropped = reasons(store, f"best={most}:return")
+    kept = [one for number, one in enumerate(returns) if str(number) not in dropped]
+    for task in "ab":
+        all_of = sorted((earned for name, earned in returns if name == task), reverse=True)
+        assert sorted((earned for name, earned in kept if name == task), reverse=True) == all_of[:most]
+
+
 def test_every_rule_is_known_by_how_it_is_written():
     assert all(kind.form.partition("=")[0] == name for name, kind in RULES.items())
 
@@ -348,6 +426,7 @@ def test_automatic_annotations_count_what_happened():
         "tokens": None,
         "invalid_actions": 2,
         "repetitions": 3,
+        "tool_errors": None,
     }
 
 
@@ -372,6 +451,34 @@ def test_an_annotated_store_has_the_same_records_and_is_made_once(tmp_path):
     assert [one.trajectory for one in done.store.records()] == [one.trajectory for one in store.records()]
     assert not done.done_before
     assert annotate_store(store, tmp_path / "out", ["repetitions"]).done_before
+
+
+def test_tool_errors_are_those_that_the_environment_tells_of():
+    def calling(*told: dict) -> Record:
+        turns = tuple(Turn(Reply(assistant("a")), (), 0.0, info=info) for info in told)
+        return Record("r", Trajectory(Task("t", "maze"), (), turns, StopReason.TERMINATED), record("r").provenance)
+
+    found = annotated([calling({"tool_errors": 2}, {}, {"tool_errors": 1}), calling({"tool_errors": 0}), calling({})])
+    assert [one.annotations["tool_errors"] for one in found] == [3, 0, None]
+
+
+def test_efficiency_is_the_experts_turns_by_those_of_a_solved_episode_and_the_expert_plays_a_task_once(tmp_path):
+    # stairs of height 2: the expert needs two turns
+    Stairs.played.clear()
+    store = store_of(
+        tmp_path / "in",
+        record("quick", "ab"),
+        record("slow", "abcd"),
+        record("lost", "ab", success=False),
+        record("nowhere", "ab", environment="webshop"),
+        record("broken", "ab", task="b", breaks=True),
+    )
+    done = annotate_store(store, tmp_path / "out", ["efficiency"])
+    found = {one.id: one.annotations["efficiency"] for one in done.store.records()}
+    assert found == {"quick": 1.0, "slow": 0.5, "lost": None, "nowhere": None, "broken": None}
+    assert sorted(Stairs.played) == ["b", "t"]
+    assert annotate_store(store, tmp_path / "out", ["efficiency"]).done_before
+    assert len(Stairs.played) == 2
 
 
 def test_an_unknown_annotation_is_refused(tmp_path):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_rl.data.parquet import write_tasks
-from agentgym_rl.data.user_tasks import load_tasks, read_jsonl
+from agentgym_rl.data.user_tasks import load_tasks
 from agentgym_rl.errors import DataError
 from agentgym_rl.task import Task
 
@@ -21,14 +21,14 @@ def test_tasks_come_in_the_files_order_and_blank_lines_do_not_count(tmp_path):
     path = written(
         tmp_path, '{"id": "b", "environment": "stairs", "seed": 4}', "", "  ", '{"id": "a", "environment": "stairs"}'
     )
-    assert read_jsonl(path) == [Task("b", STAIRS, seed=4), Task("a", STAIRS)]
+    assert load_tasks(path) == [Task("b", STAIRS, seed=4), Task("a", STAIRS)]
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_no_problem(tmp_path):
     path = written(
         tmp_path, b'\xef\xbb\xbf{"id": "a", "environment": "stairs"}\r', b'{"id": "b", "environment": "stairs"}\r'
     )
-    assert [task.id for task in read_jsonl(path)] == ["a", "b"]
+    assert [task.id for task in load_tasks(path)] == ["a", "b"]
 
 
 @settings(max_examples=40, deadline=None)
@@ -36,7 +36,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_problem(tmp_path):
 def test_any_text_inside_a_task_survives(tmp_path_factory, prompts):
     tasks = [Task(str(index), STAIRS, prompt=f"{prompt}\u2028\x85") for index, prompt in enumerate(prompts)]
     path = written(tmp_path_factory.mktemp("lines"), *[task.to_json() for task in tasks])
-    assert read_jsonl(path) == tasks
+    assert load_tasks(path) == tasks
 
 
 def test_every_bad_line_is_named_with_its_reason_in_one_error(tmp_path):
@@ -54,7 +54,7 @@ def test_every_bad_line_is_named_with_its_reason_in_one_error(tmp_path):
         '{"id": "5", "environment": "stairs", "seed": "x"}',
     )
     with pytest.raises(DataError) as caught:
-        read_jsonl(path)
+        load_tasks(path)
     first, *lines = str(caught.value).split("\n")
     assert first == f"{path} has 8 bad lines:"
     assert [line.strip() for line in lines] == [
@@ -71,20 +71,20 @@ def test_every_bad_line_is_named_with_its_reason_in_one_error(tmp_path):
 
 def test_one_bad_line_is_spoken_of_in_the_singular(tmp_path):
     with pytest.raises(DataError, match="has 1 bad line:"):
-        read_jsonl(written(tmp_path, "{"))
+        load_tasks(written(tmp_path, "{"))
 
 
 def test_the_id_of_a_bad_line_is_not_taken(tmp_path):
     path = written(tmp_path, '{"id": "1", "environment": "nowhere"}', '{"id": "1", "environment": "stairs"}')
     with pytest.raises(DataError) as caught:
-        read_jsonl(path)
+        load_tasks(path)
     assert "line 2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("lines", [(), ("", " ")])
 def test_a_file_without_a_task_is_refused(tmp_path, lines):
     with pytest.raises(DataError, match="holds no task"):
-        read_jsonl(written(tmp_path, *lines))
+        load_tasks(written(tmp_path, *lines))
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -99,6 +99,16 @@ def test_load_tasks_takes_parquet_as_well(tmp_path):
     assert load_tasks(written(tmp_path, *[task.to_json() for task in tasks])) == tasks
 
 
+def test_a_json_array_holds_tasks_as_lines_do(tmp_path):
+    (tmp_path / "t.json").write_text('[{"id": "1", "environment": "stairs"}, {"id": "2"}, 3]')
+    with pytest.raises(DataError) as caught:
+        load_tasks(tmp_path / "t.json")
+    assert [line.strip() for line in str(caught.value).split("\n")[1:]] == [
+        "row 2: a task needs the field 'environment'; given: id",
+        "row 3: a row is a JSON object; given: int",
+    ]
+
+
 def test_another_kind_of_file_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"ends in \.jsonl or \.parquet; given: .*tasks\.csv"):
-        load_tasks(tmp_path / "tasks.csv")
+    with pytest.raises(DataError, match=r"ends in \.jsonl, \.json, \.csv, \.parquet; given: .*tasks\.txt"):
+        load_tasks(tmp_path / "tasks.txt")

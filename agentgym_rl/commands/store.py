@@ -99,7 +99,8 @@ def annotate(
     store: StoreFolder,
     out: Annotated[Path, typer.Option(help=OUT_HELP)],
     name: Annotated[
-        list[str] | None, typer.Option(help=f"Any of: {', '.join(annotating.AUTOMATIC)}; default: all.")
+        list[str] | None,
+        typer.Option(help=f"Any of: {', '.join(annotating.NAMES)}; default: all but the last, which plays the expert."),
     ] = None,
 ) -> None:
     """Add automatic annotations to the trajectories of a store."""
@@ -141,11 +142,11 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, typer.Option(help="A .jsonl, .json or .parquet file of conversations.")],
+    file: Annotated[Path, typer.Option(help="A .jsonl, .json or .parquet file; or a folder of Harbor's trajectories.")],
     out: Annotated[Path, typer.Option(help="Folder of the store; what it lacks is added.")],
     environment: Annotated[str | None, typer.Option(help="Of all of them, where the file does not say.")] = None,
 ) -> None:
-    """Add the conversations of a ShareGPT, AgentTraj or OpenAI file to a store."""
+    """Add the conversations of a ShareGPT, AgentTraj, OpenAI, ATIF or ADP file to a store."""
     done = import_file(file, TrajectoryStore(out), environment)
     Console().print(f"added {done.added} trajectories; {done.found} were there", markup=False, highlight=False)
 
@@ -167,7 +168,7 @@ def store(
 def _progress(total: int) -> Iterator[Callable[[Record | None], None]]:
     """A progress bar, and the function that moves it as episodes finish; None is one that was there."""
     solved = 0
-    with _bar("solved 0", total) as (progress, bar):
+    with progress_bar("solved 0", total) as (progress, bar):
 
         def on_episode(record: Record | None) -> None:
             nonlocal solved
@@ -181,12 +182,12 @@ def _progress(total: int) -> Iterator[Callable[[Record | None], None]]:
 def _reading(folder: Path, query: Query | None = None) -> Iterator[TrajectoryStore]:
     """A store, and a progress bar that moves as its records are read."""
     total = sum(1 for _ in TrajectoryStore.existing(folder).columns("id", query=query))
-    with _bar("trajectories", total) as (progress, bar):
+    with progress_bar("trajectories", total) as (progress, bar):
         yield TrajectoryStore.existing(folder, lambda: progress.advance(bar))
 
 
 @contextmanager
-def _bar(description: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
+def progress_bar(description: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
     with Progress(*columns, console=Console(stderr=True)) as progress:
         yield progress, progress.add_task(description, total=total)

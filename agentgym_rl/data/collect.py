@@ -22,6 +22,7 @@ from agentgym_rl.data.versions import code_version, environment_version
 from agentgym_rl.environments import registry
 from agentgym_rl.episode import Limits
 from agentgym_rl.evaluation.run import PolicyFactory, play_one, require_playable
+from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.task import Task
 from agentgym_rl.together import all_or_cancel
 
@@ -100,7 +101,7 @@ async def collect(
 
     async def outcome_of(want: Wanted) -> _Outcome:
         async with slots:
-            played = await play_one(make_policy, want.task, want.episode, limits, isolation)
+            played = await play_one(make_policy, want.task, want.episode, limits, pool)
         version = versions[want.task.environment]
         record = Record(want.id, played, replace(origin, episode=want.episode, environment_version=version))
         kept = played.failure is None or not played.failure.cause.startswith(POLICY_FAILED)
@@ -115,7 +116,7 @@ async def collect(
         for _ in range(len(wanted) - len(missing)):
             on_episode(None)
         with Appender(store, PART_SIZE) as out:
-            async with _flushed_regularly(out):
+            async with _flushed_regularly(out), EnvironmentPool(concurrency, isolation) as pool:
                 outcomes = await all_or_cancel([outcome_of(want) for want in missing])
     solved, failed, kept = (sum(outcome[place] for outcome in outcomes) for place in range(3))
     return Collected(len(wanted) - len(missing), len(missing), solved, failed, len(outcomes) - kept)

@@ -43,12 +43,37 @@ def derive(
     """Write the store that a step makes of another.
 
     Args:
+        source, out, step, report: as `derive_by` has them.
+        transform: the records that are there -> those of the new store, one at a time; it may put files whose names
+            begin with "_" into the folder that it is given.
+
+    Raises:
+        ConfigurationError: there is something else at `out`.
+    """
+
+    def fill(folder: Path) -> None:
+        with Appender(TrajectoryStore(folder)) as new:
+            for record in transform(source.records(), folder):
+                new.append(record)
+
+    return derive_by(source, out, step, fill, report)
+
+
+def derive_by(
+    source: TrajectoryStore,
+    out: str | Path,
+    step: Mapping[str, Any],
+    fill: Callable[[Path], None],
+    report: Callable[[], dict[str, Any]] = dict,
+) -> Derived:
+    """Likewise, for a step that writes the new store by itself.
+
+    Args:
         source: is only read.
         out: the folder of the new store.
         step: name and settings of the step (JSON values), which tell it from others; of files that it reads, the
             `content_digest` belongs there.
-        transform: the records that are there -> those of the new store, one at a time; it may put files whose names
-            begin with "_" into the folder that it is given.
+        fill: writes the new store into the folder that it is given.
         report: asked when all is written.
 
     Raises:
@@ -63,9 +88,7 @@ def derive(
     _remove_leftovers(out)
     beside.mkdir(parents=True)
     try:
-        with Appender(TrajectoryStore(beside)) as new:
-            for record in transform(source.records(), beside):
-                new.append(record)
+        fill(beside)
         said = report()
         (beside / STEP_FILE).write_text(json.dumps({**made_by, "report": said}, indent=1), encoding="utf-8")
         os.rename(beside, out)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from agentgym_rl.data.atif_write import to_atif
 from agentgym_rl.data.chat_files import ChatLayout, to_line
 from agentgym_rl.data.encodable import encodable
 from agentgym_rl.data.preferences import preference_pairs
@@ -19,8 +20,8 @@ from agentgym_rl.data.trajectory_json import to_dict
 from agentgym_rl.errors import DataError
 from agentgym_rl.trajectory import Trajectory
 
-Format = Literal["sft", "openai", "sharegpt", "dpo", "trajectories"]
-"""verl's SFT parquet; as JSON Lines: OpenAI fine-tuning, ShareGPT (AgentTraj), preference pairs, all that there is."""
+Format = Literal["sft", "openai", "sharegpt", "dpo", "atif", "trajectories"]
+"""verl's SFT parquet; as JSON Lines: OpenAI fine-tuning, ShareGPT (AgentTraj), preference pairs, ATIF, our own."""
 
 
 class Exported(NamedTuple):
@@ -49,6 +50,8 @@ def export(
     trajectories = _counted((record.trajectory for record in store.records(query)), given)
     if format == "sft":
         written = write_sft(trajectories, out)
+    elif format == "atif":
+        written = _write_atif(trajectories, out)
     elif format == "trajectories":
         with replaced(out) as beside:
             written = _write_lines(map(to_dict, trajectories), beside)
@@ -68,6 +71,23 @@ def _write_chats(trajectories: Iterable[Trajectory], layout: ChatLayout, out: st
     left_out: Counter[str] = Counter()
     with replaced(out) as beside:
         written = _write_lines((to_line(one, layout) for one in imitable(trajectories, left_out)), beside)
+        report_left_out(out, written, left_out)
+    return written
+
+
+def _write_atif(trajectories: Iterable[Trajectory], out: str | Path) -> int:
+    """Failed episodes too, unless they failed before anything was said."""
+    left_out: Counter[str] = Counter()
+
+    def documents() -> Iterator[dict[str, Any]]:
+        for trajectory in trajectories:
+            if trajectory.messages:
+                yield to_atif(trajectory)
+            else:
+                left_out["without a message"] += 1
+
+    with replaced(out) as beside:
+        written = _write_lines(documents(), beside)
         report_left_out(out, written, left_out)
     return written
 

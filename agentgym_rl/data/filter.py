@@ -1,23 +1,24 @@
 """Store -> smaller store: every record is kept, or dropped by the first rule that holds against it.
 
 A rule sees only what the rules before it kept, so a cap counts what is good enough to count. Each drop is a line of
-`_dropped.jsonl` in the new store: id, rule, reason.
+`_dropped.jsonl` in the new store: id, rule, reason. What is kept is copied as it is.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
-from typing import TextIO
 
-from agentgym_rl.data.derive import content_digest, derive
+from agentgym_rl.data.appender import RowAppender
+from agentgym_rl.data.derive import content_digest, derive_by
 from agentgym_rl.data.encodable import encodable
 from agentgym_rl.data.filter_rules import Rule, make_rule
-from agentgym_rl.data.record import Record
 from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.data.store_rows import Rows
 from agentgym_rl.errors import ConfigurationError
 
 DROPPED_FILE = "_dropped.jsonl"
@@ -50,36 +51,37 @@ def filter_store(source: TrajectoryStore, out: str | Path, rules: Sequence[str])
     twice = [rule for rule, count in Counter(rules).items() if count > 1]
     if twice:
         raise ConfigurationError(f"the rule {twice[0]!r} stands {Counter(rules)[twice[0]]} times")
-    made = [make_rule(spec, source) for spec in rules]
+    made = [make_rule(spec, source, rules[:place]) for place, spec in enumerate(rules)]
     counts: Counter[str] = Counter()
 
-    def kept(records: Iterator[Record], folder: Path) -> Iterator[Record]:
-        with (folder / DROPPED_FILE).open("w", encoding="utf-8") as file:
-            for record in records:
-                rule, reason = _against(record, made)
-                counts[rule] += 1
-                if not rule:
-                    yield record
-                else:
-                    _note(file, record, rule, reason)
+    def fill(folder: Path) -> None:
+        store = TrajectoryStore(folder)
+        with (folder / DROPPED_FILE).open("w", encoding="utf-8") as file, RowAppender(store) as new:
+            for rows in source.rows():
+                kept, drops = _sifted(rows, made)
+                new.append(kept)
+                counts[""] += len(kept)
+                counts.update(drop["rule"] for drop in drops)
+                file.writelines(encodable(json.dumps(drop, ensure_ascii=False)) + "\n" for drop in drops)
 
     def report() -> dict[str, int]:
         return {"": counts[""], **{rule: counts[rule] for rule in rules}}
 
     files = {rule.spec: content_digest(rule.file) for rule in made if rule.file is not None}
-    done = derive(source, out, {"name": "filter", "rules": list(rules), "files": files}, kept, report)
+    done = derive_by(source, out, {"name": "filter", "rules": list(rules), "files": files}, fill, report)
     return Filtered(done.store, done.report[""], tuple((rule, done.report[rule]) for rule in rules))
 
 
-def _against(record: Record, rules: Sequence[Rule]) -> tuple[str, str]:
-    """(rule, reason) of the first rule that holds against a record; two empty texts: none does."""
+def _sifted(rows: Rows, rules: Sequence[Rule]) -> tuple[Rows, list[dict[str, str]]]:
+    """Those that no rule holds against, and a note of each of the others, in the order of the rows."""
+    places = list(range(len(rows)))
+    drops = {}
     for rule in rules:
-        reason = rule.check(record)
-        if reason:
-            return rule.spec, reason
-    return "", ""
-
-
-def _note(file: TextIO, record: Record, rule: str, reason: str) -> None:
-    line = {"id": record.id, "task": record.trajectory.task.id, "rule": rule, "reason": reason}
-    file.write(encodable(json.dumps(line, ensure_ascii=False)) + "\n")
+        keep = []
+        for place, row in zip(places, rows, strict=True):
+            reason = rule.check(row)
+            keep.append(not reason)
+            if reason:
+                drops[place] = {"id": row.id, "task": row.task_id, "rule": rule.spec, "reason": reason}
+        places, rows = list(compress(places, keep)), rows.where(keep)
+    return rows, [drops[place] for place in sorted(drops)]

@@ -11,22 +11,22 @@ from collections.abc import Callable
 
 from agentgym_rl.data.annotate import actions
 from agentgym_rl.data.filter_values import Check, count, share
-from agentgym_rl.data.record import Record, record_id
 from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.data.store_rows import Row
+from agentgym_rl.data.task_overlap import same_task
 from agentgym_rl.data.user_tasks import load_tasks
 from agentgym_rl.errors import ConfigurationError
-from agentgym_rl.task import Task
 
 
 def exact_duplicates(value: str, store: TrajectoryStore) -> Check:
-    """Nobody said and did the same in an earlier record."""
+    """Nobody said and did the same in an earlier row."""
     first: dict[bytes, str] = {}
 
-    def check(record: Record) -> str:
-        texts = [*_words_of(record), *actions(record.trajectory)]
+    def check(row: Row) -> str:
+        texts = [*_words_of(row), *actions(row.trajectory)]
         digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).digest()
-        earlier = first.setdefault(digest, record.id)
-        return "" if earlier == record.id else f"same conversation as {earlier}"
+        earlier = first.setdefault(digest, row.id)
+        return "" if earlier == row.id else f"same conversation as {earlier}"
 
     return check
 
@@ -37,11 +37,11 @@ def near_duplicates(value: str, store: TrajectoryStore) -> Check:
 
     seen = NearDuplicates(share(value))
 
-    def check(record: Record) -> str:
-        found = seen.nearest(" ".join(_words_of(record)))
+    def check(row: Row) -> str:
+        found = seen.nearest(" ".join(_words_of(row)))
         if found:
             return f"{found.similarity:.2f} like {found.id}"
-        seen.add(record.id)
+        seen.add(row.id)
         return ""
 
     return check
@@ -49,10 +49,10 @@ def near_duplicates(value: str, store: TrajectoryStore) -> Check:
 
 def contamination(value: str, store: TrajectoryStore) -> Check:
     """The task is not one of that file's: same environment, arguments and seed, whatever its id."""
-    tests = {_identity(task): task.id for task in load_tasks(value)}
+    tests = {same_task(task): task.id for task in load_tasks(value)}
 
-    def check(record: Record) -> str:
-        test = tests.get(_identity(record.trajectory.task))
+    def check(row: Row) -> str:
+        test = tests.get(same_task(row.task))
         return f"same environment, arguments and seed as test task {test}" if test is not None else ""
 
     return check
@@ -60,12 +60,12 @@ def contamination(value: str, store: TrajectoryStore) -> Check:
 
 def cap(value: str, store: TrajectoryStore) -> Check:
     """At most so many of a task, the first ones."""
-    return _capped(lambda task: (task.environment, task.id), count(value), "this task")
+    return _capped(lambda row: (row.environment, row.task_id), count(value), "this task")
 
 
 def cap_environment(value: str, store: TrajectoryStore) -> Check:
     """At most so many of an environment, the first ones."""
-    return _capped(lambda task: task.environment, count(value), "this environment")
+    return _capped(lambda row: row.environment, count(value), "this environment")
 
 
 def difficulty(value: str, store: TrajectoryStore) -> Check:
@@ -80,8 +80,8 @@ def difficulty(value: str, store: TrajectoryStore) -> Check:
         known[environment, task] += success is not None
         solved[environment, task] += success is True
 
-    def check(record: Record) -> str:
-        key = record.trajectory.task.environment, record.trajectory.task.id
+    def check(row: Row) -> str:
+        key = row.environment, row.task_id
         if not known[key]:
             return "success rate of its task is unknown"
         rate = solved[key] / known[key]
@@ -91,11 +91,11 @@ def difficulty(value: str, store: TrajectoryStore) -> Check:
     return check
 
 
-def _capped(key: Callable[[Task], object], most: int, what: str) -> Check:
+def _capped(key: Callable[[Row], object], most: int, what: str) -> Check:
     kept: Counter[object] = Counter()
 
-    def check(record: Record) -> str:
-        group = key(record.trajectory.task)
+    def check(row: Row) -> str:
+        group = key(row)
         if kept[group] == most:
             return f"{what} has {most} already"
         kept[group] += 1
@@ -104,9 +104,5 @@ def _capped(key: Callable[[Task], object], most: int, what: str) -> Check:
     return check
 
 
-def _identity(task: Task) -> str:
-    return record_id(task.environment, dict(task.arguments), task.seed)
-
-
-def _words_of(record: Record) -> list[str]:
-    return [message.content for message in record.trajectory.messages]
+def _words_of(row: Row) -> list[str]:
+    return [message.content for message in row.trajectory.messages]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from agentgym_rl.data import filter_across as across
 from agentgym_rl.data import filter_checks as checks
+from agentgym_rl.data import filter_compared as compared
 from agentgym_rl.data.filter_values import Check
 from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.data.store_rows import Row
 from agentgym_rl.errors import ConfigurationError, did_you_mean
 
 
@@ -19,10 +22,12 @@ class RuleKind(NamedTuple):
     """How it is written."""
     what: str
     """What it keeps."""
-    make: Callable[[str, TrajectoryStore], Check]
-    """Value behind the "=", store that is filtered -> check of its records."""
+    make: Callable[[str, Any], Check]
+    """Value behind the "=", store that is filtered -> check of its rows."""
     reads_file: bool = False
     """The value names a file, whose content decides too."""
+    compares: bool = False
+    """It can't judge a row without later ones: `make` gets, for the store, what reads the rows that are left to it."""
 
 
 class Rule(NamedTuple):
@@ -34,8 +39,11 @@ class Rule(NamedTuple):
     """That the check was made from; None: none."""
 
 
-def make_rule(spec: str, store: TrajectoryStore) -> Rule:
+def make_rule(spec: str, store: TrajectoryStore, before: Sequence[str] = ()) -> Rule:
     """Read a rule.
+
+    Args:
+        before: the rules that apply before it.
 
     Raises:
         ConfigurationError: no such rule, or its value is missing, superfluous or wrong.
@@ -47,9 +55,19 @@ def make_rule(spec: str, store: TrajectoryStore) -> Rule:
     if bool(value) != ("=" in kind.form):
         raise ConfigurationError(f"this rule is written {kind.form}; given: {spec!r}")
     try:
-        return Rule(spec, kind.make(value, store), value if kind.reads_file else None)
+        check = kind.make(value, partial(_kept_by, before, store) if kind.compares else store)
+        return Rule(spec, check, value if kind.reads_file else None)
     except ConfigurationError as error:
         raise ConfigurationError(f"rule {spec!r}: {error}") from error
+
+
+def _kept_by(specs: Sequence[str], store: TrajectoryStore) -> Iterator[Row]:
+    """In order; with rules of its own, for a rule may remember what it was asked about."""
+    rules = [make_rule(spec, store, specs[:place]) for place, spec in enumerate(specs)]
+    for rows in TrajectoryStore(store.folder).rows():
+        for row in rows:
+            if not any(rule.check(row) for rule in rules):
+                yield row
 
 
 RULES: dict[str, RuleKind] = {
@@ -68,6 +86,15 @@ RULES: dict[str, RuleKind] = {
     ),
     "cap": RuleKind("cap=COUNT", "so many of each task, the first", across.cap),
     "cap-environment": RuleKind("cap-environment=COUNT", "so many of each environment", across.cap_environment),
+    "best": RuleKind(
+        "best=COUNT:SCORE",
+        "so many of each task, by return, turns or annotation; -SCORE: lowest first",
+        compared.best,
+        compares=True,
+    ),
+    "balance": RuleKind(
+        "balance=environment|task", "of each as many as the rarest has, the first", compared.balance, compares=True
+    ),
     "difficulty": RuleKind("difficulty=LOW..HIGH", "tasks with such a success rate in this store", across.difficulty),
 }
 """Name of the rule -> how it is made."""

@@ -1,6 +1,6 @@
-"""Files of conversations -> a store: JSON Lines, JSON arrays and parquet, of the layouts that `chat_files` reads.
+"""Files of conversations -> a store: JSON Lines, JSON and parquet, of the layouts that `chat_files` reads.
 
-Lines of `trajectory_json` (`eval --save-trajectories`) are read as well, and whole.
+So are lines of `trajectory_json` (`eval --save-trajectories`), ATIF documents (`atif_read.py`) and ADP (`adp_read.py`).
 
 A conversation's id comes from the file's name, its place and what it says, so that a file that was imported already
 adds nothing.
@@ -9,10 +9,12 @@ adds nothing.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_rl.data import adp_read, atif_read
 from agentgym_rl.data.appender import Appender
 from agentgym_rl.data.chat_files import KEY_OF, from_line
 from agentgym_rl.data.only_writer import only_writer
@@ -25,7 +27,9 @@ from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Trajectory
 
 SOURCE = "import"
-CONVERSATION_KEYS = (*KEY_OF.values(), "opening", "turns")
+CONVERSATION_KEYS = (*KEY_OF.values(), "opening", "turns", "session_id", "steps", "content")
+DOCUMENT = "trajectory.json"
+"""How Harbor calls the ATIF document of a trial."""
 
 
 class Imported(NamedTuple):
@@ -37,38 +41,74 @@ class Imported(NamedTuple):
 
 
 def import_file(path: str | Path, store: TrajectoryStore, environment: str | None = None) -> Imported:
-    """Add the conversations of a file.
+    """Add the conversations of a file, or of every `trajectory.json` in a folder, which is how Harbor keeps a job's.
 
     Args:
         environment: of conversations; None: each line says it (`environment` or `data_source`), or the name before the
-            last "_" of its `item_id`.
+            last "_" of its `item_id`. An ATIF document of ours says it; no other does,
+            and no ADP trajectory.
 
     Raises:
         DataError: no such file, another kind of file, or a conversation that can't be read, named by its place; what
             stands before it was added.
         ConfigurationError: another process adds to the store.
     """
-    path, version = Path(path), code_version()
-    found = added = 0
+    path = Path(path)
     with only_writer(store.folder), Appender(store) as out:
         there = store.ids()
-        for number, line in enumerate(_lines(path), start=1):
-            id = record_id(SOURCE, path.name, number, [line.get(key) for key in CONVERSATION_KEYS])
-            if id in there:
-                found += 1
-                continue
-            try:
-                trajectory = _trajectory(line, environment, f"{path.stem}-{number}")
-            except DataError as error:
-                raise DataError(f"conversation {number} of {path}: {error}") from error
-            out.append(Record(id, trajectory, Provenance(SOURCE, policy=f"file {path.name}", code_version=version)))
-            added += 1
-    return Imported(added, found)
+        counts = Counter(
+            _add(line, environment, where, there, out) for file in _files(path) for where, line in _placed(file, path)
+        )
+    return Imported(counts[True], counts[False])
+
+
+class _Place(NamedTuple):
+    """Where a conversation stands."""
+
+    file: Path
+    name: str
+    """Of the file, in the folder that was given or by itself."""
+    number: int
+    """Of the conversation in the file, from 1."""
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.rglob(DOCUMENT))
+    if not found:
+        raise DataError(f"the folder {path} has no file {DOCUMENT}")
+    return found
+
+
+def _placed(file: Path, given: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
+    name = file.name if file == given else file.relative_to(given).as_posix()
+    for number, line in enumerate(_lines(file), start=1):
+        yield _Place(file, name, number), line
+
+
+def _add(line: dict[str, Any], environment: str | None, where: _Place, there: set[str], out: Appender) -> bool:
+    """Whether it was new."""
+    id = record_id(SOURCE, where.name, where.number, [line.get(key) for key in CONVERSATION_KEYS])
+    if id in there:
+        return False
+    otherwise = f"{where.name.rpartition('.')[0]}-{where.number}"
+    try:
+        trajectory = _trajectory(line, environment, otherwise)
+    except DataError as error:
+        raise DataError(f"conversation {where.number} of {where.file}: {error}") from error
+    out.append(Record(id, trajectory, Provenance(SOURCE, policy=f"file {where.name}", code_version=code_version())))
+    return True
 
 
 def _trajectory(line: Mapping[str, Any], environment: str | None, otherwise: str) -> Trajectory:
     if "turns" in line:
         return from_dict(line)
+    if atif_read.is_atif(line):
+        task = atif_read.task_of(line) or _task_of(line, ("trajectory_id", "session_id"), environment, otherwise)
+        return atif_read.from_atif(line, task)
+    if adp_read.is_adp(line):
+        return adp_read.from_adp(line, _task_of(line, ("id",), environment, otherwise))
     item = line.get("item_id") or line.get("task_id") or otherwise
     before, _, number = str(item).rpartition("_")
     named = environment or line.get("environment") or line.get("data_source") or (before if number.isdigit() else "")
@@ -77,8 +117,14 @@ def _trajectory(line: Mapping[str, Any], environment: str | None, otherwise: str
     return from_line(line, Task(str(item), named))
 
 
+def _task_of(line: Mapping[str, Any], ids: tuple[str, ...], environment: str | None, otherwise: str) -> Task:
+    if environment is None:
+        raise DataError("such a trajectory does not say its environment: give one")
+    return Task(next((str(line[name]) for name in ids if line.get(name)), otherwise), environment)
+
+
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    readers = {".jsonl": _json_lines, ".json": _json_array, ".parquet": _parquet}
+    readers = {".jsonl": _json_lines, ".json": _json, ".parquet": _parquet}
     if path.suffix not in readers:
         raise DataError(f"conversations come from a file that ends in {', '.join(readers)}; given: {path}")
     if not path.is_file():
@@ -96,11 +142,10 @@ def _json_lines(path: Path) -> Iterator[Any]:
                 yield _loads(line, f"line {number} of {path}")
 
 
-def _json_array(path: Path) -> Iterator[Any]:
+def _json(path: Path) -> Iterator[Any]:
+    """An array of conversations, or one conversation."""
     read = _loads(path.read_text(encoding="utf-8"), str(path))
-    if not isinstance(read, list):
-        raise DataError(f"{path} must hold a JSON array; given: {type(read).__name__}")
-    yield from read
+    yield from read if isinstance(read, list) else [read]
 
 
 def _loads(text: str, where: str) -> Any:

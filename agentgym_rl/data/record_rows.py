@@ -1,4 +1,4 @@
-"""Record <-> row of a store's parquet files.
+"""Record -> row of a store's parquet files.
 
 Messages, tool calls and turns are nested columns, for pandas, `datasets` and DuckDB to query. What has another shape in
 every environment (a task, a call's arguments, a turn's info, sampling, annotations) is JSON text: as nested columns,
@@ -9,16 +9,14 @@ says, so that it can be asked for without being read. Half a surrogate pair is w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentgym_rl.data.encodable import encodable
-from agentgym_rl.data.record import Provenance, Record
+from agentgym_rl.data.record import Record
 from agentgym_rl.errors import DataError
-from agentgym_rl.messages import Message, ToolCall
-from agentgym_rl.policy import Reply, SampledTokens
-from agentgym_rl.task import Task
-from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
+from agentgym_rl.messages import Message
+from agentgym_rl.trajectory import Turn
 
 
 def schema() -> Any:
@@ -114,48 +112,3 @@ def _message_row(message: Message) -> dict[str, Any]:
 
 def _json(value: Mapping[str, Any]) -> str:
     return encodable(json.dumps(dict(value), ensure_ascii=False))
-
-
-def from_row(row: Mapping[str, Any]) -> Record:
-    """The record of a row with every column of `schema`."""
-    trajectory = Trajectory(
-        task=Task.from_json(row["task"]),
-        opening=_messages(row["opening"]),
-        turns=tuple(_turn(turn) for turn in row["turns"]),
-        stop=StopReason(row["stop"]),
-        success=row["success"],
-        failure=_failure(row),
-        fingerprint=row["fingerprint"],
-    )
-    names = ("source", "episode", "policy", "environment_version", "code_version", "parent", "perturbation")
-    provenance = Provenance(**{name: row[name] for name in names}, sampling=json.loads(row["sampling"]))
-    return Record(row["id"], trajectory, provenance, json.loads(row["annotations"]))
-
-
-def _failure(row: Mapping[str, Any]) -> Failure | None:
-    if row["failure_cause"] is None:
-        return None
-    return Failure(row["failure_cause"], row["failure_message"], row["failure_traceback"])
-
-
-def _turn(row: Mapping[str, Any]) -> Turn:
-    tokens = row["tokens"]
-    sampled = SampledTokens(tuple(tokens["ids"]), tuple(tokens["logprobs"])) if tokens else None
-    return Turn(
-        reply=Reply(_message(row["message"]), row["complete"], sampled),
-        observation=_messages(row["observation"]),
-        reward=row["reward"],
-        valid=row["valid"],
-        policy_seconds=row["policy_seconds"],
-        environment_seconds=row["environment_seconds"],
-        info=json.loads(row["info"]),
-    )
-
-
-def _messages(rows: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-    return tuple(_message(row) for row in rows)
-
-
-def _message(row: Mapping[str, Any]) -> Message:
-    calls = tuple(ToolCall(call["name"], json.loads(call["arguments"]), call["id"]) for call in row["tool_calls"])
-    return Message(row["role"], row["content"], calls, row["tool_call_id"])

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_rl.data.record import Record
-from agentgym_rl.data.record_rows import from_row, schema, to_table
+from agentgym_rl.data.record_columns import values
+from agentgym_rl.data.record_rows import schema, to_table
 from agentgym_rl.data.replaced import replaced
 from agentgym_rl.data.store_query import Query
+from agentgym_rl.data.store_rows import Rows
 from agentgym_rl.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -63,13 +65,16 @@ class TrajectoryStore:
         Raises:
             DataError: no record, or one that can't be written.
         """
-        import pyarrow.parquet
-
         if not records:
             raise DataError(f"there is no record to append to {self.folder}")
-        table = to_table(records)
+        self.append_table(to_table(records))
+
+    def append_table(self, table: Any) -> None:
+        """Likewise rows of an Arrow table that has the schema of all stores."""
+        import pyarrow.parquet
+
         # Two writers may take the same number: the digest keeps them from taking each other's place.
-        digest = hashlib.sha256(" ".join(record.id for record in records).encode()).hexdigest()[:8]
+        digest = hashlib.sha256(" ".join(values(table.column("id"))).encode()).hexdigest()[:8]
         path = self.folder / f"part-{self._next_number():06d}-{digest}.parquet"
         with replaced(path) as beside:
             pyarrow.parquet.write_table(table, beside, compression="zstd", row_group_size=RECORDS_AT_ONCE)
@@ -80,19 +85,20 @@ class TrajectoryStore:
         Raises:
             DataError: a record that can't be read as one.
         """
+        for rows in self.rows(query):
+            yield from rows.records
+
+    def rows(self, query: Query | None = None) -> Iterator[Rows]:
+        """The same as they lie there, a few at a time."""
         for part, batch in self._batches(schema().names, query or Query()):
-            for row in batch:
-                try:
-                    yield from_row(row)
-                except (DataError, ValueError, TypeError, KeyError) as error:
-                    raise DataError(f"{part}: record {row['id']!r} can't be read: {error}") from error
+            yield Rows(batch, part)
+            for _ in range(batch.num_rows):
                 self._on_record()
 
     def columns(self, *names: str, query: Query | None = None) -> Iterator[tuple[Any, ...]]:
         """These columns of the records, which is much faster than whole records."""
         for _, batch in self._batches(names, query or Query()):
-            for row in batch:
-                yield tuple(row[name] for name in names)
+            yield from zip(*map(values, batch.columns), strict=True)
 
     def ids(self) -> set[str]:
         return {id for (id,) in self.columns("id")}
@@ -127,7 +133,8 @@ class TrajectoryStore:
         names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
         return max((int(found[1]) for name in names if (found := PART.fullmatch(name))), default=-1) + 1
 
-    def _batches(self, names: Sequence[str], query: Query) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
+    def _batches(self, names: Sequence[str], query: Query) -> Iterator[tuple[Path, Any]]:
+        """Arrow record batches, each with the part that it is of."""
         import pyarrow.dataset
 
         for part in self.parts():
@@ -135,7 +142,7 @@ class TrajectoryStore:
                 columns=list(names), filter=query.expression(), batch_size=RECORDS_AT_ONCE, batch_readahead=1
             )
             for batch in scanner.to_batches():
-                yield part, batch.to_pylist()
+                yield part, batch
 
 
 def _why_unreadable(path: Path) -> str:

@@ -1,78 +1,128 @@
-"""Users' own tasks: a JSONL file, one task a line; `load_tasks` takes it or a parquet file.
+"""Users' own tasks: a JSON Lines, JSON, CSV or parquet file, a task a line, as it is or through a mapping of columns.
 
 A file is taken whole or not at all, and every bad line is named at once, so that it is mended in one go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from agentgym_rl.data.encodable import encodable
 from agentgym_rl.data.parquet import read_tasks
+from agentgym_rl.data.replaced import replaced
+from agentgym_rl.data.rows import SUFFIXES, rows_of, text_lines
+from agentgym_rl.data.task_mapping import TaskMapping
 from agentgym_rl.environments import registry
 from agentgym_rl.errors import ConfigurationError, DataError
 from agentgym_rl.task import Task
 
+Line = tuple[str, "Task | DataError"]
+"""Where it stands, such as "line 3"; the task there, or why it is none."""
 
-def load_tasks(path: str | Path) -> list[Task]:
-    """The tasks of a .jsonl or .parquet file, in its order.
+
+class Placed(NamedTuple):
+    """A task, and where in its file it stands."""
+
+    place: str
+    task: Task
+
+
+class TaskFile(NamedTuple):
+    """What a file holds."""
+
+    tasks: list[Placed]
+    problems: list[str]
+    """Of the lines that are no task: where, and why not."""
+
+
+def load_tasks(path: str | Path, mapping: TaskMapping | None = None) -> list[Task]:
+    """The tasks of a file, in its order.
+
+    Args:
+        path: .jsonl, .json (an array), .csv or .parquet; blank lines don't count.
+        mapping: of its columns; None: its fields are named like those of a task, or `write_tasks` wrote it.
 
     Raises:
-        DataError: another kind of file, or one that can't be read as tasks.
+        DataError: no such file, another kind of file, no task in it, or bad lines: all of them, each with its reason.
     """
-    readers = {".jsonl": read_jsonl, ".parquet": read_tasks}
+    read = read_task_file(path, mapping)
+    if read.problems:
+        lines = "bad line" if len(read.problems) == 1 else "bad lines"
+        raise DataError("\n  ".join([f"{path} has {len(read.problems)} {lines}:", *read.problems]))
+    return [placed.task for placed in read.tasks]
+
+
+def write_jsonl(tasks: Iterable[Task], path: str | Path) -> None:
+    """Write a task a line; the file appears whole or not at all."""
+    with replaced(path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
+        for task in tasks:
+            file.write(encodable(task.to_json()) + "\n")
+
+
+def read_task_file(path: str | Path, mapping: TaskMapping | None = None) -> TaskFile:
+    """Everything that is in a file, good and bad.
+
+    Raises:
+        DataError: no such file, another kind of file, or nothing in it.
+        ConfigurationError: a CSV file whose columns are not those of a task, and no mapping is given.
+    """
     suffix = Path(path).suffix
-    if suffix not in readers:
-        raise DataError(f"tasks come from a file that ends in {' or '.join(readers)}; given: {path}")
-    return readers[suffix](path)
-
-
-def read_jsonl(path: str | Path) -> list[Task]:
-    """The tasks of a JSONL file; blank lines don't count.
-
-    Raises:
-        DataError: no such file, no task in it, or bad lines: all of them, each with its number and reason.
-    """
-    tasks: list[Task] = []
-    problems: list[str] = []
-    line_of_id: dict[str, int] = {}
-    for number, line in _lines(path):
-        try:
-            task = _read_line(line)
-            if task.id in line_of_id:
-                raise DataError(f"the id {task.id!r} is that of line {line_of_id[task.id]}")
-        except DataError as error:
-            problems.append(f"line {number}: {error}")
-            continue
-        line_of_id[task.id] = number
-        tasks.append(task)
-    if problems:
-        lines = "bad line" if len(problems) == 1 else "bad lines"
-        raise DataError("\n  ".join([f"{path} has {len(problems)} {lines}:", *problems]))
-    if not tasks:
+    if suffix not in SUFFIXES:
+        raise DataError(f"tasks come from a file that ends in {', '.join(SUFFIXES)}; given: {path}")
+    if suffix == ".parquet" and mapping is None:
+        return TaskFile([Placed(f"row {number}", task) for number, task in enumerate(read_tasks(path), 1)], [])
+    if mapping is not None or suffix == ".csv":
+        read = _checked(_mapped(path, mapping))
+    else:
+        read = _checked(_tasks_of_lines(path) if suffix == ".jsonl" else _tasks_of_array(path))
+    if not read.tasks and not read.problems:
         raise DataError(f"{path} holds no task")
-    return tasks
+    return read
 
 
-def _lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines that are not blank; only a newline ends a line, for JSON text may hold the other separators."""
+def _tasks_of_lines(path: str | Path) -> Iterator[Line]:
+    for place, text in text_lines(path):
+        yield place, text if isinstance(text, DataError) else _or_error(Task.from_json, text)
+
+
+def _tasks_of_array(path: str | Path) -> Iterator[Line]:
+    for place, row in rows_of(path):
+        yield place, row if isinstance(row, DataError) else _or_error(Task.from_json, json.dumps(row))
+
+
+def _mapped(path: str | Path, mapping: TaskMapping | None) -> Iterator[Line]:
+    for place, row in rows_of(path):
+        if isinstance(row, DataError):
+            yield place, row
+        else:
+            mapping = mapping or TaskMapping.of_columns(list(row))
+            yield place, _or_error(mapping.task, row)
+
+
+def _or_error(read: Callable[[Any], Task], given: Any) -> Task | DataError:
     try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, line
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise DataError(f"there is no file {path}") from error
+        return read(given)
+    except DataError as error:
+        return error
 
 
-def _read_line(line: bytes) -> Task:
-    try:
-        text = line.decode("utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 (byte {error.start + 1})") from error
-    task = Task.from_json(text)
-    try:
-        registry.target(task.environment)
-    except ConfigurationError as error:
-        raise DataError(str(error)) from error
-    return task
+def _checked(lines: Iterable[Line]) -> TaskFile:
+    tasks: list[Placed] = []
+    problems: list[str] = []
+    place_of_id: dict[str, str] = {}
+    for place, task in lines:
+        try:
+            if isinstance(task, DataError):
+                raise task
+            registry.target(task.environment)
+            if task.id in place_of_id:
+                raise DataError(f"the id {task.id!r} is that of {place_of_id[task.id]}")
+        except (DataError, ConfigurationError) as error:
+            problems.append(f"{place}: {error}")
+            continue
+        place_of_id[task.id] = place
+        tasks.append(Placed(place, task))
+    return TaskFile(tasks, problems)

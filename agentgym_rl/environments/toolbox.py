@@ -48,7 +48,7 @@ from agentgym_rl.messages import Message, ToolCall, user
 from agentgym_rl.own_thread import OwnThread
 from agentgym_rl.task import Task
 from agentgym_rl.tool_calls import Parsed, ToolFormat, parse_message, render_tools
-from agentgym_rl.tools import CALL_SECONDS, Tool, ToolResult, ToolSchema, require_unique
+from agentgym_rl.tools import CALL_SECONDS, TOOL_ERRORS, Tool, ToolResult, ToolSchema, require_unique
 
 MAX_CALLS = 16
 """Calls of one reply that are carried out; a reply with more is refused."""
@@ -187,7 +187,8 @@ class Toolbox(Environment):
             results.append(await self._call(call))
         texts = [result.text or "(no output)" for result in results]
         wrong = any(result.is_wrong_call for result in results)
-        return StepResult(result_messages(action, texts, self._format), 0.0, False, False, valid=not wrong)
+        info = {TOOL_ERRORS: sum(result.is_error for result in results)}
+        return StepResult(result_messages(action, texts, self._format), 0.0, False, False, valid=not wrong, info=info)
 
     async def _call(self, call: ToolCall) -> ToolResult:
         if self.answer_tool and call.name == self.answer_tool:
