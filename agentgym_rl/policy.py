@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agentgym_rl.context_limit import is_context_full
 from agentgym_rl.environment import Environment
 from agentgym_rl.errors import BudgetExhausted, ConfigurationError
 from agentgym_rl.messages import Message, ToolCall, assistant
@@ -35,6 +36,8 @@ class Reply:
     message: Message
     complete: bool = True
     tokens: SampledTokens | None = None
+    acts: bool = False
+    """The message is an action as the environment takes it; `play()` writes it in the form of the task's replies."""
 
 
 class Policy(Protocol):
@@ -71,7 +74,7 @@ class RandomPolicy:
         self._random = random.Random(seed)
 
     async def reply(self, conversation: Sequence[Message]) -> Reply:
-        return Reply(assistant(self._random.choice(list(await self._environment.actions()))))
+        return Reply(assistant(self._random.choice(list(await self._environment.actions()))), acts=True)
 
 
 class ExpertPolicy:
@@ -83,7 +86,7 @@ class ExpertPolicy:
         self._environment = environment
 
     async def reply(self, conversation: Sequence[Message]) -> Reply:
-        return Reply(assistant(await self._environment.expert_action()))
+        return Reply(assistant(await self._environment.expert_action()), acts=True)
 
 
 class HumanPolicy:
@@ -116,11 +119,19 @@ class ServerPolicy:
         self._sampling = sampling
 
     async def reply(self, conversation: Sequence[Message]) -> Reply:
+        import openai
+
         tools = self._environment.tools if self._environment else ()
         shown = {"tools": [tool.to_chat() for tool in tools]} if tools else {}  # servers refuse an empty list
-        answer = await self._client.chat.completions.create(
-            model=self._model, messages=[_to_server(message) for message in conversation], **shown, **self._sampling
-        )
+        messages = [_to_server(message) for message in conversation]
+        try:
+            answer = await self._client.chat.completions.create(
+                model=self._model, messages=messages, **shown, **self._sampling
+            )
+        except openai.BadRequestError as error:
+            if is_context_full(error):
+                raise BudgetExhausted(f"the server has no room for another reply: {error.message:.200}") from error
+            raise
         choice = answer.choices[0]
         calls = tuple(_call_of(call) for call in choice.message.tool_calls or ())
         return Reply(assistant(choice.message.content or "", calls), complete=choice.finish_reason != "length")

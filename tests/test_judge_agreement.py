@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy import stats
 
 from agentgym_rl.errors import DataError
 from agentgym_rl.judge.agreement import agreement, kappa
@@ -61,7 +62,6 @@ def test_the_threshold_itself_counts_as_solved():
 
 @given(rows)
 def test_the_area_is_that_of_scipys_rank_test(rows):
-    stats = pytest.importorskip("scipy.stats")
     solved = [score / 10 for score, outcome, _ in rows if outcome]
     unsolved = [score / 10 for score, outcome, _ in rows if not outcome]
     assume(solved and unsolved)

@@ -215,7 +215,9 @@ def test_one_bad_score_among_many_is_named():
 
 @given(st.lists(st.integers(0, 10), min_size=1, max_size=12))
 def test_what_a_schema_allows_is_read(scores):
-    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema = pytest.importorskip(
+        "jsonschema", reason='jsonschema is not installed: pip install "openmanus-rl[mcp]"'
+    )
     form = relative_form(len(scores))
     answer = {"reason": "", "scores": {str(number): score for number, score in enumerate(scores, start=1)}}
     jsonschema.validate(answer, form.schema)
@@ -224,7 +226,9 @@ def test_what_a_schema_allows_is_read(scores):
 
 @pytest.mark.parametrize("answer", [{"reason": "x", "scores": {"1": 4}}, {"reason": "x", "scores": {"1": 4, "2": 11}}])
 def test_a_schema_refuses_what_is_not_read(answer):
-    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema = pytest.importorskip(
+        "jsonschema", reason='jsonschema is not installed: pip install "openmanus-rl[mcp]"'
+    )
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(answer, relative_form(2).schema)
     with pytest.raises(UnreadableVerdict):

@@ -74,6 +74,8 @@ class ChatServer(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Chat)
         self.message = {"role": "assistant", "content": "up"}
+        self.refusal = None
+        """Error that every request after the first is refused with."""
         self.asked = []
         self.connections = []
 
@@ -90,8 +92,9 @@ class _Chat(BaseHTTPRequestHandler):
         self.server.asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
         choice = {"index": 0, "finish_reason": "stop", "message": self.server.message}
         answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
-        body = json.dumps(answer).encode()
-        self.send_response(200)
+        is_refused = self.server.refusal is not None and len(self.server.asked) > 1
+        body = json.dumps(self.server.refusal if is_refused else answer).encode()
+        self.send_response(400 if is_refused else 200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -175,6 +178,31 @@ async def test_a_servers_seed_differs_between_episodes_and_stays_within_one(chat
     first, second, again = set(seeds[:3]), set(seeds[3:6]), set(seeds[6:])
     assert len(first) == len(second) == 1
     assert first == again != second
+
+
+# What servers answer when the conversation is longer than what they take.
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        {"error": {"message": "Too long.", "type": "invalid_request_error", "code": "context_length_exceeded"}},
+        {"error": {"message": "request (9 tokens) is too large", "type": "exceed_context_size_error", "code": 400}},
+        {"object": "error", "message": "This model's maximum context length is 8 tokens.", "code": 400},
+        {"error": {"message": "The input (9 tokens) is longer than the model's context length (8 tokens)."}},
+        {"object": "error", "message": "max_tokens must be at least 1, got -1.", "code": 400},
+    ],
+)
+async def test_a_server_without_room_for_the_conversation_ends_the_budget(chat_server, refusal):
+    chat_server.refusal = refusal
+    said, trajectory = await played(f"server:m@{chat_server.url}")
+    assert said == ["up"]
+    assert (trajectory.stop, trajectory.success, trajectory.failure) == (StopReason.TOKEN_BUDGET, False, None)
+
+
+async def test_another_request_that_a_server_refuses_is_a_failure_of_the_policy(chat_server):
+    chat_server.refusal = {"error": {"message": "max_tokens must be at least 1", "code": "invalid_value"}}
+    _, trajectory = await played(f"server:m@{chat_server.url}")
+    assert trajectory.failure.cause == "policy_raised"
+    assert "max_tokens must be at least 1" in trajectory.failure.message
 
 
 async def test_a_server_that_is_not_there_is_a_failure_of_the_policy():

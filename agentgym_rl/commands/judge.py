@@ -53,7 +53,7 @@ def judge(
         cache=str(cache) if cache else None,
         concurrency=concurrency,
         tries=tries,
-        request_seconds=min(60.0, deadline_seconds),
+        request_seconds=min(max(60.0, deadline_seconds / tries), deadline_seconds),  # a CPU may need minutes
         deadline_seconds=deadline_seconds,
     )
     store = TrajectoryStore.existing(trajectories) if trajectories.is_dir() else None

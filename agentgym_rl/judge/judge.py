@@ -36,7 +36,7 @@ class Judge:
     """Belongs to the event loop on which it is used.
 
     Raises:
-        ConfigurationError: the rubric can't be read, or the package `openai` is not there.
+        ConfigurationError: the rubric can't be read.
     """
 
     def __init__(self, settings: JudgeSettings):

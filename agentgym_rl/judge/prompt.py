@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,5 +85,6 @@ def _marked(record: str, number: int, nonce: str) -> str:
     return f"[begin record {number} {nonce}]\n{record}\n[end record {number} {nonce}]"
 
 
+@cache
 def _template(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8").strip()

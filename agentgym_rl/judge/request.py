@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from agentgym_rl.errors import ConfigurationError, Manner
 
@@ -35,40 +40,69 @@ class Fault(Exception):
         """What the server asks for."""
 
 
-def open_client(url: str, request_seconds: float) -> Any:
-    """An `openai.AsyncOpenAI` that leaves retries to us.
+class ChatClient:
+    """The connections to one server; belongs to the event loop on which it is used.
 
-    Raises:
-        ConfigurationError: the package is not there.
+    Not `openai`'s client: to send a request costs it seven times the CPU time (benchmarks/data), so that
+    one core could not keep a fast server busy.
+
+    Args:
+        url: up to `/chat/completions`.
+        silence_seconds: longest wait for the next bytes of an answer.
     """
-    try:
-        import openai
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f'a judge needs {error.name!r}: pip install "openmanus-rl[server]"') from error
-    key = os.environ.get("OPENAI_API_KEY", "none")
-    return openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0, timeout=request_seconds)
+
+    def __init__(self, url: str, silence_seconds: float):
+        self._url = url.rstrip("/") + "/chat/completions"
+        self._silence_seconds = silence_seconds
+        self._proxy = _proxy(self._url)
+        self._session: Any = None
+
+    async def send(self, request: dict[str, Any]) -> Said:
+        """Ask once.
+
+        Raises:
+            Fault: there is no answer.
+            ConfigurationError: the server refuses the key, the model or the url.
+        """
+        import aiohttp
+
+        try:
+            async with self._opened().post(self._url, json=request, proxy=self._proxy) as response:
+                body = await response.read()
+        except asyncio.TimeoutError as error:
+            raise Fault(f"silence for {self._silence_seconds:.3g} s", Manner.TIMED_OUT) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Fault(f"no connection ({error})", Manner.CRASHED) from error
+        if response.status >= 400:
+            raise _status_fault(response.status, body.decode("utf-8", "replace"), response.headers)
+        try:
+            return _said(json.loads(body))
+        except ValueError as error:
+            raise Fault(f"an answer that is no chat completion ({error})") from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _opened(self) -> Any:
+        """The session, which is bound to the running event loop when it is made."""
+        if self._session is None:
+            import aiohttp
+
+            seconds = self._silence_seconds
+            self._session = aiohttp.ClientSession(
+                headers={"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"},
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
+                connector=aiohttp.TCPConnector(limit=0),  # who asks keeps to a limit of their own
+            )
+        return self._session
 
 
-async def send(client: Any, request: dict[str, Any]) -> Said:
-    """Ask once.
-
-    Raises:
-        Fault: there is no answer.
-        ConfigurationError: the server refuses the key, the model or the url.
-    """
-    import openai
-
-    try:
-        # `chat.completions.create` posts the same after it has held each message to its type: a third of all time.
-        return _said(await client.post("/chat/completions", cast_to=object, body=request))
-    except openai.APITimeoutError as error:
-        raise Fault(f"silence for {client.timeout:.3g} s", Manner.TIMED_OUT) from error
-    except openai.APIConnectionError as error:
-        raise Fault(f"no connection ({error.__cause__ or error})", Manner.CRASHED) from error
-    except openai.APIStatusError as error:
-        raise _status_fault(error) from error
-    except (openai.APIError, ValueError) as error:
-        raise Fault(f"an answer that is no chat completion ({error})") from error
+def _proxy(url: str) -> str | None:
+    """What the environment names. aiohttp's `trust_env` would look into ~/.netrc as well, at every request."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
 
 
 def _said(answer: Any) -> Said:
@@ -84,19 +118,16 @@ def _said(answer: Any) -> Said:
         raise ValueError(f"{answer!r:.200}") from error
 
 
-def _status_fault(error: Any) -> Fault:
-    status = error.status_code
+def _status_fault(status: int, said: str, headers: Mapping[str, str]) -> Fault:
     if status in REFUSED:
-        raise ConfigurationError(
-            f"the judge's server answered {status}: check {REFUSED[status]} ({error.message:.200})"
-        )
+        raise ConfigurationError(f"the judge's server answered {status}: check {REFUSED[status]} ({said:.200})")
     passes = status >= 500 or status in PASSES
-    return Fault(f"status {status} ({error.message:.200})", passes=passes, wait_seconds=_retry_after(error))
+    return Fault(f"status {status} ({said:.200})", passes=passes, wait_seconds=_retry_after(headers))
 
 
-def _retry_after(error: Any) -> float:
+def _retry_after(headers: Mapping[str, str]) -> float:
     """Seconds that the server asks to wait; 0 where it says nothing, or names a date."""
     try:
-        return max(float(error.response.headers.get("retry-after", 0)), 0.0)
+        return max(float(headers.get("Retry-After", 0)), 0.0)
     except ValueError:
         return 0.0

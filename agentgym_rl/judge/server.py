@@ -19,7 +19,7 @@ from agentgym_rl.concurrency import reply_limit
 from agentgym_rl.errors import JudgeFailed, Manner, boundary
 from agentgym_rl.judge.cache import AnswerCache
 from agentgym_rl.judge.prompt import Prompt
-from agentgym_rl.judge.request import Fault, Said, open_client, send
+from agentgym_rl.judge.request import ChatClient, Fault, Said
 from agentgym_rl.judge.settings import JudgeSettings
 from agentgym_rl.judge.verdict import Form, UnreadableVerdict, Verdict
 
@@ -49,16 +49,12 @@ class Answer(NamedTuple):
 
 
 class JudgeServer:
-    """Asks one server; belongs to the event loop on which it is used.
-
-    Raises:
-        ConfigurationError: the package `openai` is not there.
-    """
+    """Asks one server; belongs to the event loop on which it is used."""
 
     def __init__(self, settings: JudgeSettings):
         self._settings = settings
         self._what = f"judge {settings.model!r}"
-        self._client = open_client(settings.url, settings.request_seconds)
+        self._client = ChatClient(settings.url, settings.request_seconds)
         self._cache = AnswerCache(settings.cache)
         self._limit = reply_limit(settings.concurrency)
         self.spent = Spent()
@@ -84,7 +80,7 @@ class JudgeServer:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._client.aclose()
 
     def _request(self, prompt: Prompt, form: Form) -> dict[str, Any]:
         """All that an answer depends on."""
@@ -107,12 +103,11 @@ class JudgeServer:
         """Ask until a verdict can be read, or no try or time is left."""
         loop, spent = asyncio.get_running_loop(), Spent()
         end = loop.time() + self._settings.deadline_seconds
-        jitter = random.Random(str(request))
         while True:
             try:
                 return Answer(await self._once(request, form, spent), spent)
             except Fault as fault:
-                wait = max(fault.wait_seconds, self._backoff(spent.requests) * jitter.uniform(0.5, 1.0))
+                wait = max(fault.wait_seconds, self._backoff(spent.requests) * _jitter(request, spent.requests))
                 self._require_another(fault, spent.requests, wait, end - loop.time())
                 await asyncio.sleep(wait)
 
@@ -121,7 +116,7 @@ class JudgeServer:
         anew = {"seed": request["seed"] + spent.requests} if "seed" in request else {}
         for account in (self.spent, spent):
             account.requests += 1
-        said = await send(self._client, {**request, **anew})
+        said = await self._client.send({**request, **anew})
         for account in (self.spent, spent):
             account.add(said)
         if not said.is_whole:
@@ -146,3 +141,8 @@ class JudgeServer:
         raise JudgeFailed(
             f"{self._what} gave no verdict; try {tries} of {self._settings.tries}: {fault}; {why}", manner
         ) from fault
+
+
+def _jitter(request: dict[str, Any], tries: int) -> float:
+    """From 0.5 to 1: questions that failed together do not come back together."""
+    return random.Random(f"{tries} {request}").uniform(0.5, 1.0)

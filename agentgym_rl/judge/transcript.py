@@ -15,6 +15,8 @@ from agentgym_rl.errors import DataError
 from agentgym_rl.messages import Message
 from agentgym_rl.trajectory import Trajectory
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes a new encoder each time
+
 
 def transcript(trajectory: Trajectory) -> str:
     """The conversation with its turns numbered from 1 (0 is the opening), after the reference answer if there is one.
@@ -23,7 +25,7 @@ def transcript(trajectory: Trajectory) -> str:
         DataError: a tool call's argument or the reference answer is no JSON value.
     """
     try:
-        lines = "\n".join(json.dumps(line, ensure_ascii=False) for line in _lines(trajectory))
+        lines = "\n".join(map(_encode, _lines(trajectory)))
     except (TypeError, ValueError) as error:
         raise DataError(f"the trajectory of task {trajectory.task.id!r} can't be shown to a judge: {error}") from error
     # Half a surrogate pair, which a policy may well say, is no UTF-8; in JSON its escape says the same.
