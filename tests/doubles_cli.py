@@ -37,8 +37,8 @@ class Stairs(Environment):
     async def reset(self, task: Task) -> Sequence[Message]:
         self._arguments = {"height": 2, **task.arguments}
         self._floor = 0
+        Stairs.open_now += not self._is_open
         self._is_open = True
-        Stairs.open_now += 1
         Stairs.most_open = max(Stairs.most_open, Stairs.open_now)
         Stairs.played.append(task.id)
         return [user(self._arguments.get("note", "You stand at the foot of the stairs."))]

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-pytest.importorskip("minigrid")
+pytest.importorskip("minigrid", reason='minigrid is not installed: pip install "openmanus-rl[babyai]"')
 
 from agentgym_rl.data.parquet import read_tasks
 from agentgym_rl.environments import babyai_expert

@@ -63,6 +63,13 @@ async def test_no_more_episodes_than_allowed_are_open_and_none_stays_open():
     assert (Stairs.most_open, Stairs.open_now) == (3, 0)
 
 
+async def test_an_environment_is_started_for_each_episode_under_way_and_used_again(monkeypatch):
+    started = []
+    monkeypatch.setattr(Stairs, "__init__", lambda self: started.append(self) or setattr(self, "_is_open", False))
+    await evaluate(expert, [stairs(str(i)) for i in range(12)], concurrency=3)
+    assert len(started) == 3
+
+
 async def test_a_hanging_environment_is_a_failure_of_its_own_episode_only():
     limits = Limits(step_seconds=0.05)
     found = await evaluate(expert, [stairs("a", hangs=True), stairs("b")], limits)

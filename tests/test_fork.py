@@ -265,7 +265,7 @@ def test_after_a_restore_a_recorder_counts_from_there():
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 async def test_babyai_goes_on_from_a_snapshot_and_by_a_replay(isolation):
-    pytest.importorskip("minigrid")
+    pytest.importorskip("minigrid", reason='minigrid is not installed: pip install "openmanus-rl[babyai]"')
     task = Task("t", "babyai", {"level": "GoToLocal"}, seed=3)
     opened = partial(registry.opened, isolation=isolation)
     async with opened("babyai") as environment:

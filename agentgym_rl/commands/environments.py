@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from agentgym_rl.commands.options import ARGUMENTS_HELP, ISOLATION_HELP, POLICY_HELP, json_object
+from agentgym_rl.commands.report_cards import report_cards
 from agentgym_rl.data.user_tasks import load_tasks
 from agentgym_rl.environments import registry
 from agentgym_rl.environments.agentgym import service
@@ -33,6 +34,7 @@ RATES_HELP = "NAME=RATE,...; of crash, error, hang, slow, garbage, nan_reward, c
 def add_to(app: typer.Typer) -> None:
     app.command()(envs)
     app.command("check-env")(check_env)
+    app.command("report-cards")(report_cards)
     app.command()(play)
     app.command("export-tools")(export_tools)
     app.command()(serve)

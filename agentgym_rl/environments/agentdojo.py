@@ -72,6 +72,7 @@ class AgentDojo(Replayed):
         expert_success=1.0,
         can_snapshot=True,
         any_text=True,
+        domain="tool use",
         source="https://arxiv.org/abs/2406.13352",
         licence="MIT",
     )

@@ -64,6 +64,7 @@ class ALFWorld(TextGame):
         expert_success=0.99,
         can_snapshot=True,
         lists_actions=True,
+        domain="household",
         source="https://arxiv.org/abs/2010.03768",
         licence="MIT (needs GPL-3.0 packages)",
     )

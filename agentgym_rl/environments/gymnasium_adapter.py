@@ -58,11 +58,13 @@ class Gymnasium(Replayed):
         max_turns=100,
         can_snapshot=True,
         lists_actions=True,
+        domain="any Gymnasium",
         source="https://arxiv.org/abs/2407.17032",
         licence="MIT; each environment its own",
     )
     instructions = "Act in the environment. Answer with one of its actions."
     host_arguments = frozenset({"id", "kwargs", "renderer"})
+    task_command: Sequence[str] = ("data_preprocess.gymnasium_adapter", "--arguments", '{"id": "Blackjack-v1"}')
 
     _world: Any = None
     _made: tuple[str, Mapping[str, Any]] | None = None
@@ -137,6 +139,7 @@ class GymnasiumText(Gymnasium):
 
     facts = replace(Gymnasium.facts, lists_actions=False, any_text=True)
     instructions = "Act in the environment. Your whole answer is the action."
+    task_command = ("data_preprocess.gymnasium_adapter", "--text")  # Gymnasium itself has no such environment
 
     def actions_of(self, space: Any) -> Any:
         from gymnasium.spaces import Text

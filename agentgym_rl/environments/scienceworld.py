@@ -109,6 +109,7 @@ class ScienceWorld(TextGame):
         expert_success=0.99,
         can_snapshot=True,
         lists_actions=True,
+        domain="text game",
         source="https://arxiv.org/abs/2203.07540",
         licence="Apache-2.0",
     )

@@ -60,6 +60,7 @@ class TextWorld(TextGame):
         expert_success=0.99,
         can_snapshot=True,
         lists_actions=True,
+        domain="text game",
         source="https://arxiv.org/abs/1806.11532",
         licence="MIT (needs GPL-2.0-or-later packages)",
     )

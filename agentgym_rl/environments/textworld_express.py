@@ -65,6 +65,7 @@ class TextWorldExpress(TextGame):
         expert_success=0.99,
         can_snapshot=True,
         lists_actions=True,
+        domain="text game",
         source="https://arxiv.org/abs/2208.01174",
         licence="Apache-2.0",
     )

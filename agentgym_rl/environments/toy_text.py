@@ -52,9 +52,12 @@ class ToyText(Gymnasium):
         (terminated, reward 20)
     """
 
-    facts = replace(Gymnasium.facts, reward_range=(-100.0, 20.0), expert_success=1.0, licence="MIT")
+    facts = replace(
+        Gymnasium.facts, reward_range=(-100.0, 20.0), expert_success=1.0, domain="toy problem", licence="MIT"
+    )
     instructions = "Play the game. Answer with one of its actions."
     host_arguments = frozenset()
+    task_command = ("data_preprocess.toy_text",)
 
     def game_of(self, task: Task) -> Game:
         known = ("game", "size", "max_turns")

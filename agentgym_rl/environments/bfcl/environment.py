@@ -73,6 +73,7 @@ class BFCL(Replayed):
         expert_success=1.0,
         can_snapshot=True,
         any_text=True,
+        domain="tool use",
         source="https://gorilla.cs.berkeley.edu",
         licence="Apache-2.0",
     )

@@ -82,6 +82,7 @@ class ToolBench(Environment):
         reward_range=(0.0, 1.0),
         max_turns=DEFAULT_MAX_TURNS,
         deterministic=False,
+        domain="tool use",
         source="https://arxiv.org/abs/2403.07714",
         licence="Apache-2.0",
     )
