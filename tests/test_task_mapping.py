@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_values
 
+from agentgym_rl.data.parquet import write_tasks
 from agentgym_rl.data.rows import rows_of
 from agentgym_rl.data.task_mapping import TaskMapping
 from agentgym_rl.data.user_tasks import load_tasks, write_jsonl
@@ -184,4 +185,22 @@ def test_tasks_survive_a_file_of_lines_and_a_mapping_of_its_own_fields(tmp_path_
     path = tmp_path_factory.mktemp("tasks") / "t.jsonl"
     write_jsonl([task], path)
     fields = ("id", "environment", "arguments", "prompt", "reference_answer", "seed", "split")
-    assert load_tasks(path) == load_tasks(path, TaskMapping.of_columns(fields)) == [task]
+    assert load_tasks(path) == load_tasks(path, TaskMapping({name: name for name in fields})) == [task]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_constants_alone_change_what_are_tasks_already(tmp_path, suffix):
+    path = tmp_path / f"tasks{suffix}"
+    given = [Task("a", STAIRS, {"height": 2}), Task("b", STAIRS, {"height": 3, "max_turns": 9}, seed=4)]
+    (write_tasks if suffix == ".parquet" else write_jsonl)(given, path)
+    mapping = TaskMapping(constants={"reply_form": "tags", "arguments.max_turns": 5})
+    first, second = load_tasks(path, mapping)
+    assert first == Task("a", STAIRS, {"height": 2, "max_turns": 5}, reply_form="tags")
+    assert second == Task("b", STAIRS, {"height": 3, "max_turns": 5}, seed=4, reply_form="tags")
+
+
+def test_constants_alone_may_say_what_every_line_lacks(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"id": "a"}\n{"id": "b", "seed": 3}\n')
+    mapping = TaskMapping(constants={"environment": STAIRS})
+    assert load_tasks(path, mapping) == [Task("a", STAIRS), Task("b", STAIRS, seed=3)]

@@ -9,7 +9,8 @@
       environment: my_shop:Prices
       arguments.max_turns: 8
 
-A field that is not mapped, or null, keeps its default. A number is taken as an id, and text as a seed, where it is one;
+A mapping of constants alone is for what are tasks already: it changes these fields of each. A field that is not mapped,
+or null, keeps its default. A number is taken as an id, and text as a seed, where it is one;
 nothing else is converted.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,18 +49,9 @@ class TaskMapping:
         if both:
             raise ConfigurationError(f"{sorted(both)[0]!r} is mapped to a column and to a constant")
         for name in NEEDED:
-            if name not in self.columns and name not in self.constants:
+            if self.columns and name not in self.columns and name not in self.constants:
                 maps = ", ".join([*self.columns, *self.constants]) or "nothing"
                 raise ConfigurationError(f"a mapping must say where a task's {name!r} comes from; it maps {maps}")
-
-    @classmethod
-    def of_columns(cls, names: Sequence[str]) -> TaskMapping:
-        """For a table whose columns are named like the fields.
-
-        Raises:
-            ConfigurationError: a column is named otherwise.
-        """
-        return cls({name: name for name in names})
 
     @classmethod
     def read(cls, path: str | Path) -> TaskMapping:
@@ -81,6 +73,21 @@ class TaskMapping:
         if not known or not all(isinstance(part, dict) for part in parts.values()):
             raise ConfigurationError(f"{path} must hold the mappings `columns` and `constants`; given: {given!r}")
         return cls({name: str(column) for name, column in parts.get("columns", {}).items()}, parts.get("constants", {}))
+
+    def named_like(self, names: Sequence[str]) -> TaskMapping:
+        """The same constants, and otherwise the columns that are named like the fields."""
+        return TaskMapping({name: name for name in names if name not in self.constants}, self.constants)
+
+    def over(self, task: Task) -> Task:
+        """The task with these constants.
+
+        Raises:
+            DataError: a value is none that a task can have.
+        """
+        inside = {name: value for name, value in self.constants.items() if name.startswith(PREFIX)}
+        arguments = {**task.arguments, **{name.removeprefix(PREFIX): value for name, value in inside.items()}}
+        fields_of_task = {name: value for name, value in self.constants.items() if name not in inside}
+        return replace(task, **{"arguments": arguments, **fields_of_task})
 
     def task(self, row: Mapping[str, Any]) -> Task:
         """The task of a row.

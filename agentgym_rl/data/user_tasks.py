@@ -72,10 +72,11 @@ def read_task_file(path: str | Path, mapping: TaskMapping | None = None) -> Task
     suffix = Path(path).suffix
     if suffix not in SUFFIXES:
         raise DataError(f"tasks come from a file that ends in {', '.join(SUFFIXES)}; given: {path}")
-    if suffix == ".parquet" and mapping is None:
-        return TaskFile([Placed(f"row {number}", task) for number, task in enumerate(read_tasks(path), 1)], [])
+    if suffix == ".parquet" and (mapping is None or not mapping.columns):
+        tasks = [mapping.over(task) if mapping else task for task in read_tasks(path)]
+        return TaskFile([Placed(f"row {number}", task) for number, task in enumerate(tasks, 1)], [])
     if mapping is not None or suffix == ".csv":
-        read = _checked(_mapped(path, mapping))
+        read = _checked(_mapped(path, mapping or TaskMapping()))
     else:
         read = _checked(_tasks_of_lines(path) if suffix == ".jsonl" else _tasks_of_array(path))
     if not read.tasks and not read.problems:
@@ -93,13 +94,13 @@ def _tasks_of_array(path: str | Path) -> Iterator[Line]:
         yield place, row if isinstance(row, DataError) else _or_error(Task.from_json, json.dumps(row))
 
 
-def _mapped(path: str | Path, mapping: TaskMapping | None) -> Iterator[Line]:
+def _mapped(path: str | Path, mapping: TaskMapping) -> Iterator[Line]:
     for place, row in rows_of(path):
         if isinstance(row, DataError):
             yield place, row
         else:
-            mapping = mapping or TaskMapping.of_columns(list(row))
-            yield place, _or_error(mapping.task, row)
+            used = mapping if mapping.columns else mapping.named_like(list(row))
+            yield place, _or_error(used.task, row)
 
 
 def _or_error(read: Callable[[Any], Task], given: Any) -> Task | DataError:
