@@ -27,7 +27,7 @@ from agentgym_rl.errors import (
     require_type,
 )
 from agentgym_rl.messages import Message
-from agentgym_rl.policy import Policy, Reply
+from agentgym_rl.policy import Act, Policy, Reply
 from agentgym_rl.reply_form import FORMS
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
@@ -172,7 +172,7 @@ class _Episode:
         reply = await self.clock.call(
             _reply(self._policy, self._conversation), PolicyFailed, "reply of the policy", self._limits.reply_seconds
         )
-        if reply.acts:
+        if isinstance(reply, Act):
             reply = Reply(replace(reply.message, content=self._form.write(reply.message.content)), reply.complete)
         replied = self.clock.now()
         result = await self._step(reply.message)

@@ -36,8 +36,11 @@ class Reply:
     message: Message
     complete: bool = True
     tokens: SampledTokens | None = None
-    acts: bool = False
-    """The message is an action as the environment takes it; `play()` writes it in the form of the task's replies."""
+
+
+@dataclass(frozen=True)
+class Act(Reply):
+    """A reply that is an action as the environment takes it; `play()` writes it in the form of the task's replies."""
 
 
 class Policy(Protocol):
@@ -74,7 +77,7 @@ class RandomPolicy:
         self._random = random.Random(seed)
 
     async def reply(self, conversation: Sequence[Message]) -> Reply:
-        return Reply(assistant(self._random.choice(list(await self._environment.actions()))), acts=True)
+        return Act(assistant(self._random.choice(list(await self._environment.actions()))))
 
 
 class ExpertPolicy:
@@ -86,7 +89,7 @@ class ExpertPolicy:
         self._environment = environment
 
     async def reply(self, conversation: Sequence[Message]) -> Reply:
-        return Reply(assistant(await self._environment.expert_action()), acts=True)
+        return Act(assistant(await self._environment.expert_action()))
 
 
 class HumanPolicy:
