@@ -19,6 +19,7 @@ from agentgym_rl.data.chat_files import from_line, to_line
 from agentgym_rl.data.export import Exported, export
 from agentgym_rl.data.imports import Imported, import_file
 from agentgym_rl.data.only_writer import only_writer
+from agentgym_rl.data.parquet import read_tasks
 from agentgym_rl.data.preferences import preference_pairs
 from agentgym_rl.data.record import Provenance, Record
 from agentgym_rl.data.sft_parquet import is_trained
@@ -413,3 +414,14 @@ def test_a_file_of_lines_round_trips_through_stores(tmp_path_factory, written):
     back = TrajectoryStore(folder / "back")
     import_file(folder / "f.jsonl", back)
     assert [one.trajectory.messages for one in back.records()] == [one.messages for one in taken]
+
+
+def test_each_task_that_was_played_is_written_once(tmp_path):
+    first, second = Task("a", "maze", {"size": 3}, seed=1, reply_form="tags"), Task("b", "maze")
+    played = []
+    for number, task in enumerate([first, second, first]):
+        one = record(str(number))
+        played.append(replace(one, trajectory=replace(one.trajectory, task=task)))
+    done = export(store_of(tmp_path / "store", *played), "tasks", tmp_path / "tasks.parquet")
+    assert done == Exported(2, 3)
+    assert read_tasks(tmp_path / "tasks.parquet") == [first, second]

@@ -124,7 +124,7 @@ def filter_(
 
 def export(
     store: StoreFolder,
-    format: Annotated[exporting.Format, typer.Option(help="sft is verl's parquet; the others are JSON Lines.")],
+    format: Annotated[exporting.Format, typer.Option(help="sft and tasks are verl's parquet; the rest is JSON Lines.")],
     out: Annotated[Path, typer.Option(help="The file to write.")],
     task: TaskOption = None,
     environment: EnvironmentOption = None,
@@ -137,8 +137,9 @@ def export(
     query = Query(task, environment, source, success, min_return)
     with _reading(store, query) as given:
         done = exporting.export(given, format, out, query, pairs_per_task)
-    what = "pairs" if format == "dpo" else "trajectories"
-    Console().print(f"wrote {done.written} of {done.given} {what} to {out}", markup=False, highlight=False)
+    what = {"dpo": f"of {done.given} pairs", "tasks": f"tasks of {done.given} trajectories"}
+    said = what.get(format, f"of {done.given} trajectories")
+    Console().print(f"wrote {done.written} {said} to {out}", markup=False, highlight=False)
 
 
 def import_(

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from agentgym_rl.data.atif_write import to_atif
 from agentgym_rl.data.chat_files import ChatLayout, to_line
 from agentgym_rl.data.encodable import encodable
+from agentgym_rl.data.parquet import write_tasks
 from agentgym_rl.data.preferences import preference_pairs
 from agentgym_rl.data.replaced import replaced
 from agentgym_rl.data.sft_parquet import imitable, report_left_out, write_sft
@@ -18,10 +19,12 @@ from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.data.store_query import Query
 from agentgym_rl.data.trajectory_json import to_dict
 from agentgym_rl.errors import DataError
+from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Trajectory
 
-Format = Literal["sft", "openai", "sharegpt", "dpo", "atif", "trajectories"]
-"""verl's SFT parquet; as JSON Lines: OpenAI fine-tuning, ShareGPT (AgentTraj), preference pairs, ATIF, our own."""
+Format = Literal["sft", "tasks", "openai", "sharegpt", "dpo", "atif", "trajectories"]
+"""verl's SFT parquet, and that of tasks for reinforcement learning; as JSON Lines: OpenAI fine-tuning, ShareGPT
+(AgentTraj), preference pairs, ATIF, our own."""
 
 
 class Exported(NamedTuple):
@@ -46,6 +49,8 @@ def export(
     """
     if format == "dpo":
         return _write_pairs(preference_pairs(store, query, pairs_per_task), out)
+    if format == "tasks":
+        return _write_tasks(store, query, out)
     given: Counter[str] = Counter()
     trajectories = _counted((record.trajectory for record in store.records(query)), given)
     if format == "sft":
@@ -59,6 +64,13 @@ def export(
     else:
         written = _write_chats(trajectories, format, out)
     return Exported(written, given.total())
+
+
+def _write_tasks(store: TrajectoryStore, query: Query | None, out: str | Path) -> Exported:
+    """Each task once, such as those that a filter found neither too easy nor too hard."""
+    played = Counter(text for (text,) in store.columns("task", query=query))
+    write_tasks([Task.from_json(text) for text in played], out)
+    return Exported(len(played), played.total())
 
 
 def _counted(trajectories: Iterable[Trajectory], given: Counter[str]) -> Iterator[Trajectory]:
