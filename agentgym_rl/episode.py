@@ -21,7 +21,6 @@ from agentgym_rl.errors import (
     BudgetExhausted,
     ConfigurationError,
     EnvironmentFailed,
-    Manner,
     PolicyFailed,
     boundary,
     require_type,
@@ -67,7 +66,7 @@ class _Clock:
         self._end = self.now() + episode_seconds
         self._turn_end = math.inf
         self.truncation: StopReason | None = None
-        """What the last call's deadline would end the episode with; None: the deadline was the call's own."""
+        """What ended the last call: the turn's or the episode's deadline; None: neither."""
 
     def begin_turn(self, seconds: float) -> None:
         self._turn_end = self.now() + seconds
@@ -75,10 +74,11 @@ class _Clock:
     def call(self, call: Awaitable[T], failed: type[BoundaryError], what: str, seconds: float) -> Awaitable[T]:
         left = min(self._end, self._turn_end) - self.now()
         self.truncation = None
-        if left < seconds:
-            turn_is_nearer = self._turn_end < self._end
-            self.truncation = StopReason.TURN_DEADLINE if turn_is_nearer else StopReason.EPISODE_DEADLINE
-        return boundary(call, failed, what, max(min(seconds, left), 1e-3), self.alarm)
+        cut = self._cut if left < seconds else None
+        return boundary(call, failed, what, max(min(seconds, left), 1e-3), self.alarm, cut)
+
+    def _cut(self) -> None:
+        self.truncation = StopReason.TURN_DEADLINE if self._turn_end < self._end else StopReason.EPISODE_DEADLINE
 
 
 async def play(
@@ -126,7 +126,7 @@ async def play(
     except BudgetExhausted:
         stop = StopReason.TOKEN_BUDGET
     except BoundaryError as error:
-        if error.manner is Manner.TIMED_OUT and episode.clock.truncation:
+        if episode.clock.truncation:
             stop = episode.clock.truncation
         else:
             stop, success, failure = StopReason.FAILED, None, Failure.from_error(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import inspect
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -75,7 +75,12 @@ class PolicyFailed(BoundaryError):
 
 
 async def boundary(
-    call: Awaitable[T], failed: type[BoundaryError], what: str, timeout_seconds: float, alarm: Alarm | None = None
+    call: Awaitable[T],
+    failed: type[BoundaryError],
+    what: str,
+    timeout_seconds: float,
+    alarm: Alarm | None = None,
+    on_late: Callable[[], None] | None = None,
 ) -> T:
     """Await foreign code; every failure of it becomes `failed`, and nothing is waited for past the deadline.
 
@@ -89,6 +94,7 @@ async def boundary(
         what: names the call in the message, e.g. "step of environment 'babyai'".
         timeout_seconds: deadline of this call, > 0.
         alarm: of a caller that makes many calls, one after the other; None: one for this call.
+        on_late: called where this very deadline has passed, and not one that the call kept itself.
 
     Raises:
         BoundaryError: the call raised, or was late.
@@ -109,6 +115,8 @@ async def boundary(
             watching.stop()
     if given is LATE:
         running.cancel()
+        if on_late:
+            on_late()
         raise failed(f"{what} gave no answer within {timeout_seconds:.3g} s", Manner.TIMED_OUT)
     return given
 

@@ -154,7 +154,9 @@ def _exported(
         return [ExportedTool(name, act, "action")]
     tools = [ExportedTool(name, ToolSchema(tool.name, tool.description, tool.parameters)) for tool in own]
     if environment.facts.any_text:
-        answer = _text_tool(ANSWER, "Give the answer to the question, once you know it.", "answer", "The answer.")
+        answer = _text_tool(
+            ANSWER, "Say something in place of a call, such as the answer to the question.", "answer", "What is said."
+        )
         tools.append(ExportedTool(name, answer, "answer"))
     require_unique([tool.schema.name for tool in tools])
     return tools

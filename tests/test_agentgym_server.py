@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -48,6 +49,12 @@ async def test_an_episode_through_the_protocol_is_the_episode_without_it(double)
             direct, lines = await expert_episode(task_for(double, seed=seed))
             assert content(await played(remote(address, seed), lines)) == content(direct)
             assert direct.stop is StopReason.TERMINATED
+
+
+async def test_the_form_of_replies_is_read_by_the_client():
+    with served(name_of(Guess)) as address:
+        trajectory = await played(replace(remote(address), reply_form="tags"), ["4", "<action>4</action>"])
+    assert [turn.valid for turn in trajectory.turns] == [False, True]
 
 
 async def test_invalid_actions_and_the_environments_own_limit_come_through():

@@ -121,6 +121,13 @@ async def test_the_episodes_own_deadline_is_a_truncation_and_no_failure():
     assert trajectory.turns == ()
 
 
+@pytest.mark.parametrize("limits", [Limits(step_seconds=60, episode_seconds=20), Limits(turn_seconds=20)])
+async def test_a_deadline_that_the_environment_kept_itself_is_its_failure_and_no_truncation(limits):
+    trajectory = await played(Raises, Says("1"), limits, error="ToolFailed")
+    assert (trajectory.stop, trajectory.success) == (StopReason.FAILED, None)
+    assert trajectory.failure.cause == "tool_timed_out"
+
+
 async def test_a_turns_own_deadline_is_a_truncation_and_no_failure():
     trajectory = await played(HangsAwaiting, Says("1"), Limits(step_seconds=60, turn_seconds=0.1))
     assert (trajectory.stop, trajectory.success, trajectory.failure) == (StopReason.TURN_DEADLINE, False, None)

@@ -7,8 +7,9 @@ from doubles_chat import text_of
 from doubles_judge import chat_server
 from test_token_policy import OPENING, Scripted, converse
 
-from agentgym_rl.errors import ConfigurationError, PolicyFailed
+from agentgym_rl.errors import BudgetExhausted, ConfigurationError, PolicyFailed
 from agentgym_rl.messages import assistant, system, user
+from agentgym_rl.policy import ServerPolicy
 from verl_ext.agent_loop.history import History
 from verl_ext.agent_loop.summary import HEADING, REQUEST, Summary, with_summary
 from verl_ext.agent_loop.token_policy import TokenBudget, TokenPolicy
@@ -93,6 +94,25 @@ def test_another_model_is_told_what_the_row_told_and_takes_no_room_in_it(chat):
     assert spoken == [*(message.content for message in conversation[:5]), REQUEST]
     assert request["max_tokens"] == 9
     assert f"{HEADING}\nwhat it read" in text_of(chat, policy.segments[1].prompt_ids)
+
+
+def test_a_conversation_that_is_too_long_for_the_other_model_is_a_failure_and_no_end_of_the_budget(chat, monkeypatch):
+    async def too_long(self, conversation):
+        raise BudgetExhausted("the server has no room for another reply")
+
+    monkeypatch.setattr(ServerPolicy, "reply", too_long)
+    other = Summary(tokens=9, url="http://localhost:1/v1", model="m")
+    policy = TokenPolicy(Scripted([[70], [71]]), chat, budget_of(chat, 2, 0), History(1, summary=other))
+    with pytest.raises(PolicyFailed, match="the summary failed: the server has no room for another reply"):
+        converse(policy, ["go on"] * 3)
+
+
+def test_a_summary_of_no_token_fails_the_reply(chat):
+    reserve = len(chat.continuation([user(REQUEST)], [])) + 5
+    server = Scripted([[70], [71], []])
+    policy = TokenPolicy(server, chat, budget_of(chat, 2, reserve), History(1, summary=Summary(tokens=5)))
+    with pytest.raises(PolicyFailed, match="no token for a summary"):
+        converse(policy, ["go on"] * 3)
 
 
 def test_a_row_that_the_summary_would_fill_is_refused(chat):

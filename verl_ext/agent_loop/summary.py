@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from agentgym_rl.errors import ConfigurationError
+from agentgym_rl.errors import BudgetExhausted, ConfigurationError, PolicyFailed
 from agentgym_rl.evaluation.policies import server_client
 from agentgym_rl.messages import Message, user
 from agentgym_rl.policy import SampledTokens, ServerPolicy
@@ -66,6 +66,8 @@ class OwnSummaries:
     async def __call__(self, segment: Segment, messages: Sequence[Message]) -> str:
         request = self._chat.continuation([user(REQUEST)], segment.last_turn)
         sampled = await self._generate(segment.ids + request, self._tokens)
+        if not sampled.ids:
+            raise PolicyFailed("the policy server returned no token for a summary")
         return self._chat.reply_text(sampled.ids)
 
 
@@ -78,7 +80,10 @@ class OthersSummaries:
         self._policy = ServerPolicy(server_client(url), model, max_tokens=tokens, temperature=0.0)
 
     async def __call__(self, segment: Segment, messages: Sequence[Message]) -> str:
-        return (await self._policy.reply([*messages, user(REQUEST)])).message.content
+        try:
+            return (await self._policy.reply([*messages, user(REQUEST)])).message.content
+        except BudgetExhausted as error:  # of that server, and not of the episode
+            raise PolicyFailed(f"the summary failed: {error}") from error
 
 
 def with_summary(shown: Sequence[Message], summary: str) -> list[Message]:

@@ -101,13 +101,15 @@ class TokenPolicy:
             return self._first(conversation), [], conversation
         between = None if self._history.rerender else self._continuation(conversation)
         if between is None:
-            return self._later(conversation), [], conversation
+            segment, shown = self._later(conversation)
+            return segment, [], shown
         if self._room_left(self.segments[-1], between) < 1:
-            shown = self._history.shortened(conversation)
-            if shown is not None:
+            kept = self._history.shortened(conversation)
+            if kept is not None:
                 if self._summarise:
-                    shown = with_summary(shown, await self._summarise(self.segments[-1], self._shown))
-                return self._later(shown), [], shown
+                    kept = with_summary(kept, await self._summarise(self.segments[-1], self._shown))
+                segment, shown = self._later(kept)
+                return segment, [], shown
         return self.segments[-1], between, [*self._shown, *conversation[len(self._said) :]]
 
     def _first(self, conversation: Sequence[Message]) -> Segment:
@@ -118,16 +120,17 @@ class TokenPolicy:
             )
         return Segment(ids)
 
-    def _later(self, shown: Sequence[Message]) -> Segment:
+    def _later(self, shown: Sequence[Message]) -> tuple[Segment, Sequence[Message]]:
+        """A segment that begins with these messages, or with fewer turns of them where its prompt has no room."""
         ids = self._chat.opening(shown)
         if len(ids) > self._budget.prompt and (shorter := self._history.shortened(shown)):
-            ids = self._chat.opening(shorter)
+            ids, shown = self._chat.opening(shorter), shorter
         if len(ids) > self._budget.prompt:
             raise BudgetExhausted(
                 f"what is kept of the conversation takes {len(ids)} tokens; allowed are {self._budget.prompt} "
                 "(data.max_prompt_length)"
             )
-        return Segment(ids)
+        return Segment(ids), shown
 
     def _continuation(self, conversation: Sequence[Message]) -> list[int] | None:
         """The ids between the last reply and the next; None: the conversation was rewritten."""

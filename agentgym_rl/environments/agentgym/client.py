@@ -193,6 +193,7 @@ def _reset_body(setup: _Setup, task: Task) -> dict[str, Any]:
     if setup.dialect.ours:
         row = {**asdict(task), "arguments": dict(task.arguments.get("arguments", {}))}
         del row["environment"]  # the server knows what it serves
+        del row["reply_form"]  # `play()` reads it here
         return {"task": row}
     return {setup.dialect.item_field: setup.item, **setup.dialect.reset_body}
 
