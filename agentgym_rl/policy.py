@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agentgym_rl.context_limit import is_context_full
-from agentgym_rl.environment import Environment
+from agentgym_rl.environment import Environment, Facts
 from agentgym_rl.errors import BudgetExhausted, ConfigurationError
 from agentgym_rl.messages import Message, ToolCall, assistant
 
@@ -71,7 +71,8 @@ class RandomPolicy:
     """Uniform over the actions that the environment lists."""
 
     def __init__(self, environment: Environment, seed: int):
-        if not environment.facts.lists_actions:
+        facts = _known_facts(environment)
+        if facts and not facts.lists_actions:
             raise ConfigurationError("a random policy needs an environment that lists its actions")
         self._environment = environment
         self._random = random.Random(seed)
@@ -84,12 +85,21 @@ class ExpertPolicy:
     """Does what the environment's own expert would do."""
 
     def __init__(self, environment: Environment):
-        if environment.facts.expert_success is None:
+        facts = _known_facts(environment)
+        if facts and facts.expert_success is None:
             raise ConfigurationError("an expert policy needs an environment that has an expert")
         self._environment = environment
 
     async def reply(self, conversation: Sequence[Message]) -> Reply:
         return Act(assistant(await self._environment.expert_action()))
+
+
+def _known_facts(environment: Environment) -> Facts | None:
+    """None: another interpreter's, known once its worker has started; what they lack, its environment then refuses."""
+    try:
+        return environment.facts
+    except ConfigurationError:
+        return None
 
 
 class HumanPolicy:
@@ -132,7 +142,8 @@ class ServerPolicy:
                 model=self._model, messages=messages, **shown, **self._sampling
             )
         except openai.BadRequestError as error:
-            if is_context_full(error):
+            # Of a first reply it says that the settings leave no room for any, which is no budget that was used up.
+            if is_context_full(error) and any(message.role == "assistant" for message in conversation):
                 raise BudgetExhausted(f"the server has no room for another reply: {error.message:.200}") from error
             raise
         choice = answer.choices[0]
@@ -154,6 +165,8 @@ def _call_of(call: Any) -> ToolCall:
     written = call.function.arguments
     try:
         arguments = json.loads(written or "{}")
+    except TypeError:  # some servers send the object itself
+        arguments = written
     except (ValueError, RecursionError):
         arguments = None
     return ToolCall(call.function.name, arguments if isinstance(arguments, dict) else {UNREADABLE: written}, call.id)

@@ -37,6 +37,7 @@ class ScriptedChat:
         self.script = list(script)
         self.otherwise = otherwise
         self.requests: list[dict] = []
+        self.headers: list[dict[bytes, bytes]] = []
         self.now = self.most = 0
         self.gate = 1
         """Nothing is answered before so many questions were there at a time."""
@@ -45,6 +46,7 @@ class ScriptedChat:
     async def __call__(self, scope, receive, send):
         request = json.loads(await _body_of(receive))
         self.requests.append(request)
+        self.headers.append(dict(scope["headers"]))
         self.now += 1
         self.most = max(self.most, self.now)
         if self.most >= self.gate:

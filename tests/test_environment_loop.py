@@ -19,7 +19,6 @@ from agentgym_rl.environments.babyai import BabyAI
 from agentgym_rl.errors import ConfigurationError, DataError
 from agentgym_rl.failure_policy import Action
 from agentgym_rl.messages import assistant, user
-from agentgym_rl.rewards.judge import close_judges
 from agentgym_rl.task import Task
 from verl_ext import failures
 from verl_ext.agent_loop import worker
@@ -434,13 +433,11 @@ async def test_a_judge_that_fails_is_a_failed_session_with_its_cause_and_no_rewa
     with pytest.raises(SessionFailed, match="judge_crashed: judge 'm' gave no verdict; try 1 of 1"):
         await run(ScriptedClient(chat, ["4"]), task, rewards=rewards, failures={"retries": 0})
     assert [(failure.episode.cause, failure.fatal) for failure in reported] == [("judge_crashed", False)]
-    await close_judges()
 
 
 async def test_a_judge_s_score_is_part_of_the_reward_of_the_row(run, chat, reported):
     with chat_server() as judge, judge(verdict(7)) as (_, settings):
         rewards = {"outcome": 1.0, "judge": {"weight": 0.5, "url": settings.url, "model": "m"}}
         row = await run(ScriptedClient(chat, ["4"]), task_for(Guess, seed=SEED_OF_4), rewards=rewards)
-        await close_judges()
     assert row.reward_score == pytest.approx(1.35)
     assert reported == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 from doubles_cli import Stairs
@@ -102,6 +103,12 @@ def test_an_annotation_that_is_missing_or_no_number_meets_no_threshold(tmp_path)
     assert set(reasons(store, "annotation=judge<0.7")) == {"high", "none", "null", "yes"}
 
 
+@pytest.mark.parametrize("sign", [">=", "<=", "==", "!=", ">", "<"])
+def test_an_annotation_that_is_not_a_number_by_its_own_word_meets_no_threshold(tmp_path, sign):
+    store = store_of(tmp_path / "undefined", record("undefined", annotations={"judge": float("nan")}))
+    assert reasons(store, f"annotation=judge{sign}0.5") == {"undefined": "annotation judge is nan"}
+
+
 def test_a_conversation_is_an_exact_duplicate_only_of_an_equal_earlier_one(tmp_path):
     store = store_of(
         tmp_path,
@@ -156,6 +163,11 @@ def test_near_duplicates_are_those_that_share_most_word_triples(tmp_path):
     assert 0.9 <= float(similarity) <= 1.0
 
 
+def asked_otherwise(given: Record) -> Record:
+    task = replace(given.trajectory.task, prompt="Find the way out.", reference_answer="north")
+    return replace(given, trajectory=replace(given.trajectory, task=task))
+
+
 def test_contamination_is_the_same_environment_arguments_and_seed_whatever_the_id(tmp_path):
     tests = [Task("test-1", "maze", {"size": 3}, seed=7)]
     file = tmp_path / "test.jsonl"
@@ -163,11 +175,12 @@ def test_contamination_is_the_same_environment_arguments_and_seed_whatever_the_i
     store = store_of(
         tmp_path / "s",
         record("same", environment="maze", seed=7, size=3),
+        asked_otherwise(record("asked otherwise", environment="maze", seed=7, size=3)),
         record("other seed", environment="maze", seed=8, size=3),
         record("other size", environment="maze", seed=7, size=4),
         record("other environment", seed=7, size=3),
     )
-    said = {"same": "same environment, arguments and seed as test task test-1"}
+    said = dict.fromkeys(("same", "asked otherwise"), "same environment, arguments and seed as test task test-1")
     assert reasons(store, f"contamination={file}") == said
     with pytest.raises(DataError, match="there is no file"):
         make_rule(f"contamination={tmp_path / 'none.jsonl'}", store)

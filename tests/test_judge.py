@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import pytest
 from doubles_judge import (
@@ -182,6 +183,55 @@ async def test_a_server_may_be_asked_for_less_structure(chat, answer_format, sen
     assert server.requests[0].get("response_format") == sent
 
 
+# What the environment says of the way there
+
+PROXIES = ("all_proxy", "http_proxy", "no_proxy")
+
+
+@pytest.fixture
+def environ(monkeypatch):
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return monkeypatch.setenv
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "ALL_PROXY"])
+@pytest.mark.parametrize("form", ["http://{}", "{}"])
+async def test_a_proxy_hands_the_question_on(chat, environ, name, form):
+    with chat(verdict(7)) as (server, settings):
+        environ(name, form.format(urlsplit(settings.url).netloc))
+        assert (await absolute(replace(settings, url="http://judge.invalid/v1"))).scores == (0.7,)
+    assert server.headers[0][b"host"] == b"judge.invalid"
+
+
+@pytest.mark.parametrize("part", ["netloc", "hostname"])
+async def test_a_server_that_no_proxy_is_for_is_asked_directly(chat, environ, part):
+    with chat(verdict(7), tries=1) as (_, settings):
+        environ("HTTP_PROXY", "http://127.0.0.1:9")
+        environ("NO_PROXY", getattr(urlsplit(settings.url), part))
+        assert (await absolute(settings)).scores == (0.7,)
+
+
+async def test_a_proxy_of_another_kind_is_refused_without_its_password(environ):
+    environ("ALL_PROXY", "socks5://me:word@127.0.0.1:9")
+    with pytest.raises(
+        ConfigurationError, match="begins with http:// or https://; given: one with socks5://"
+    ) as caught:
+        await absolute(JudgeSettings("http://judge.invalid/v1", "m"))
+    assert "word" not in str(caught.value)
+
+
+async def test_the_key_stands_with_its_organization_and_project(chat, monkeypatch):
+    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, name.lower())
+    with chat(verdict(7)) as (server, settings):
+        await absolute(settings)
+    sent = server.headers[0]
+    assert sent[b"authorization"] == b"Bearer openai_api_key"
+    assert (sent[b"openai-organization"], sent[b"openai-project"]) == (b"openai_org_id", b"openai_project_id")
+
+
 # The cache
 
 
@@ -274,6 +324,7 @@ async def test_a_trajectory_that_asks_for_a_grade_is_judged_by_its_deeds(chat):
     ("change", "message"),
     [
         ({"url": "127.0.0.1:8000"}, "begins with http:// or https://; given: '127.0.0.1:8000'"),
+        ({"url": "https://me:word@judge/v1"}, "can't hold a user or password; OPENAI_API_KEY is its key$"),
         ({"model": ""}, "needs the name of its model"),
         ({"answer_format": "xml"}, "one of json_schema, json_object, text; given: 'xml'"),
         ({"parameters": {"stream": True}}, "can't hold 'stream'"),

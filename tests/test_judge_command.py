@@ -24,7 +24,7 @@ from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.data.trajectory_json import to_line
 from agentgym_rl.errors import ConfigurationError, DataError
 from agentgym_rl.judge.annotate import annotate_judged
-from agentgym_rl.judge.judgements import JudgementsFile, read_judgements
+from agentgym_rl.judge.judgements import Judgement, JudgementsFile
 from agentgym_rl.judge.run import judge_all
 from agentgym_rl.task import Task
 
@@ -68,8 +68,13 @@ def run(tmp_path, settings, *options, trajectories=GIVEN):
     return CliRunner().invoke(app, [str(option) for option in [*given, *options]])
 
 
+def judgements(tmp_path):
+    with open(tmp_path / "judged.jsonl", encoding="utf-8") as file:
+        return [Judgement(**json.loads(line)) for line in file]
+
+
 def scores(tmp_path):
-    return [row.score for row in read_judgements(tmp_path / "judged.jsonl")]
+    return [row.score for row in judgements(tmp_path)]
 
 
 def test_each_trajectory_gets_a_row_in_its_order_and_the_table_says_how_far_the_judge_agrees(tmp_path, chat):
@@ -77,7 +82,7 @@ def test_each_trajectory_gets_a_row_in_its_order_and_the_table_says_how_far_the_
         result = run(tmp_path, settings)
     assert result.exit_code == 0, result.output
     assert scores(tmp_path) == [1.0, 0.0, 0.6, 0.3]
-    first = read_judgements(tmp_path / "judged.jsonl")[0]
+    first = judgements(tmp_path)[0]
     assert (first.number, first.task, first.environment, first.model, first.success) == (0, "a", "maze", "m", True)
     assert (first.requests, first.prompt_tokens, first.completion_tokens) == (1, PROMPT_TOKENS, COMPLETION_TOKENS)
     # With an outcome: 1.0 solved, 0.0 not, 0.6 not. Says yes, no, yes: 2 of 3; p_e = 2/3 * 1/3 + 1/3 * 2/3 = 4/9,
@@ -93,7 +98,7 @@ def test_relative_judging_asks_once_a_task_with_all_its_trajectories(tmp_path, c
     assert result.exit_code == 0, result.output
     assert scores(tmp_path) == [1.0, 0.0, 0.6, 0.3]
     assert sorted(len(records_shown(request)) for request in server.requests) == [2, 2]
-    assert [row.requests for row in read_judgements(tmp_path / "judged.jsonl")] == [1, 1, 0, 0]
+    assert [row.requests for row in judgements(tmp_path)] == [1, 1, 0, 0]
 
 
 def test_relative_judging_keeps_tasks_of_one_id_in_two_environments_apart(tmp_path, chat):
@@ -115,7 +120,7 @@ def test_a_verdict_that_cannot_be_read_is_a_failure_with_its_cause_and_no_score(
         result = run(tmp_path, settings, "--tries", 2, *options)
     assert result.exit_code == 1
     assert scores(tmp_path) == expected
-    failed = [row for row in read_judgements(tmp_path / "judged.jsonl") if row.score is None]
+    failed = [row for row in judgements(tmp_path) if row.score is None]
     assert {row.failure for row in failed} == {"judge_raised"}
     assert all("no comment" in row.failure_message for row in failed)
     assert f"not judged: {len(failed)} of 4 (judge_raised)" in result.stdout
@@ -171,7 +176,7 @@ def test_an_episode_that_failed_or_has_no_turn_is_not_judged(tmp_path, chat):
             result = run(tmp_path, settings, *options, trajectories=given)
         assert result.exit_code == 0, result.output
         assert [len(records_shown(request)) for request in server.requests] == [1]
-        rows = read_judgements(tmp_path / "judged.jsonl")
+        rows = judgements(tmp_path)
         assert [row.failure for row in rows] == ["environment_crashed", None, "nothing_sampled"]
         assert [row.score for row in rows] == [None, 1.0, None]
         (tmp_path / "judged.jsonl").unlink()
@@ -220,18 +225,14 @@ async def test_no_trajectories_give_an_empty_file(tmp_path, chat):
     with chat() as (_, settings):
         judged = await judge_all(settings, [], tmp_path / "judged.jsonl")
     assert judged.judgements == ()
-    assert read_judgements(tmp_path / "judged.jsonl") == []
+    assert judgements(tmp_path) == []
 
 
 @pytest.mark.parametrize("line", ["no json", "[]", '{"task": "a"}', json.dumps({"number": 0, "unknown": 1})])
 def test_a_line_that_is_no_judgement_is_named(tmp_path, line):
     (tmp_path / "judged.jsonl").write_text(line + "\n")
     with pytest.raises(DataError, match=r"line 1 of .*judged.jsonl is no judgement"):
-        read_judgements(tmp_path / "judged.jsonl")
-    with pytest.raises(DataError, match=r"line 1 of .*judged.jsonl is no judgement"):
         JudgementsFile(tmp_path / "judged.jsonl", "judge", [])
-    with pytest.raises(DataError, match="there is no file"):
-        read_judgements(tmp_path / "nowhere.jsonl")
 
 
 # Judging what is in a store
@@ -244,16 +245,39 @@ def stored(tmp_path, trajectories=GIVEN):
 
 
 def test_a_store_gets_its_scores_as_annotations_that_a_filter_can_ask_for(tmp_path, chat):
-    with chat(otherwise=broken_about("half")) as (_, settings):
-        options = ["--trajectories", stored(tmp_path), "--annotated", tmp_path / "judged", "--tries", 1]
-        assert run(tmp_path, settings, *options).exit_code == 1
+    folder = stored(tmp_path, [failed_trajectory(), *GIVEN])
+    with chat(otherwise=by_replies(SCORES)) as (_, settings):
+        assert run(tmp_path, settings, "--trajectories", folder, "--annotated", tmp_path / "judged").exit_code == 0
     records = list(TrajectoryStore(tmp_path / "judged").records())
-    assert [record.id for record in records] == ["r0", "r1", "r2", "r3"]
-    assert [record.annotations["judge"] for record in records] == [1.0, 0.0, None, 0.3]
-    assert [record.annotations["judge_failure"] for record in records] == [None, None, "judge_raised", None]
+    assert [record.id for record in records] == ["r0", "r1", "r2", "r3", "r4"]
+    assert [record.annotations["judge"] for record in records] == [None, 1.0, 0.0, 0.6, 0.3]
+    assert [record.annotations["judge_failure"] for record in records] == ["environment_crashed", *[None] * 4]
     assert {(record.annotations["judge_model"], record.annotations["turns"]) for record in records} == {("m", 9)}
     passes = annotation("judge>=0.3", TrajectoryStore(tmp_path / "judged"))
-    assert [record.id for record in records if not passes(record)] == ["r0", "r3"]
+    assert [record.id for record in records if not passes(record)] == ["r1", "r3", "r4"]
+
+
+def test_a_store_is_annotated_once_no_verdict_is_missing(tmp_path, chat):
+    options = ["--trajectories", stored(tmp_path), "--annotated", tmp_path / "judged", "--tries", 1]
+    with chat(otherwise=broken_about("half")) as (_, settings):
+        result = run(tmp_path, settings, *options)
+    assert result.exit_code == 1
+    assert f"{tmp_path / 'judged'} is not written: a verdict is missing; the same command asks again" in result.stdout
+    assert not (tmp_path / "judged").exists()
+    with chat(otherwise=by_replies(SCORES)) as (server, settings):
+        assert run(tmp_path, settings, *options).exit_code == 0
+    assert len(server.requests) == 1
+    assert [one.annotations["judge"] for one in TrajectoryStore(tmp_path / "judged").records()] == [1.0, 0.0, 0.6, 0.3]
+
+
+def test_the_same_verdicts_at_another_cost_are_the_same_annotations(tmp_path, chat):
+    options = ["--trajectories", stored(tmp_path), "--annotated", tmp_path / "judged", "--cache", tmp_path / "answers"]
+    with chat(otherwise=by_replies(SCORES)) as (server, settings):
+        assert run(tmp_path, settings, *options).exit_code == 0
+        (tmp_path / "judged.jsonl").unlink()
+        result = run(tmp_path, settings, *options)
+    assert result.exception is None
+    assert len(server.requests) == 4
 
 
 def test_only_a_store_can_be_annotated(tmp_path, chat):
@@ -265,12 +289,12 @@ def test_only_a_store_can_be_annotated(tmp_path, chat):
 
 async def test_judgements_about_other_records_are_refused(tmp_path, chat):
     with chat(otherwise=by_replies(SCORES)) as (_, settings):
-        judgements = (await judge_all(settings, GIVEN, tmp_path / "judged.jsonl")).judgements
+        given = (await judge_all(settings, GIVEN, tmp_path / "judged.jsonl")).judgements
     store = TrajectoryStore(stored(tmp_path))
     with pytest.raises(DataError, match="there is no judgement about record 1 of the store, 'r0', in its place"):
-        annotate_judged(store, tmp_path / "out", judgements[::-1])
+        annotate_judged(store, tmp_path / "out", given[::-1])
     with pytest.raises(DataError, match="there is no judgement about record 4 of the store, 'r3', in its place"):
-        annotate_judged(store, tmp_path / "out", judgements[:3])
+        annotate_judged(store, tmp_path / "out", given[:3])
     with pytest.raises(DataError, match="there are 5 judgements about 4 records"):
-        annotate_judged(store, tmp_path / "out", [*judgements, judgements[0]])
+        annotate_judged(store, tmp_path / "out", [*given, given[0]])
     assert not (tmp_path / "out").exists()

@@ -1,13 +1,14 @@
 """A judge's score in a weighted sum of rewards: awaited, shared, and without a reward where it fails."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 from doubles_judge import by_replies, chat_server, trajectory_of, verdict
 
 from agentgym_rl.errors import ConfigurationError, DataError, JudgeFailed
 from agentgym_rl.rewards import weighted_sum
-from agentgym_rl.rewards.judge import close_judges
 
 CLIMB = trajectory_of("up", "down", "top", success=True)
 
@@ -16,12 +17,6 @@ CLIMB = trajectory_of("up", "down", "top", success=True)
 def chat():
     with chat_server() as chat:
         yield chat
-
-
-@pytest.fixture(autouse=True)
-async def _closed():
-    yield
-    await close_judges()
 
 
 def judged(settings, weight=1.0, **more):
@@ -94,10 +89,20 @@ async def test_each_event_loop_has_a_judge_of_its_own(chat):
     """Connections belong to the loop that opened them."""
 
     async def judge_once(settings):
-        reward = await weighted_sum(judged(settings))(CLIMB)
-        await close_judges()
-        return reward.total
+        return (await weighted_sum(judged(settings))(CLIMB)).total
 
     with chat(verdict(7), verdict(8)) as (_, settings):
         totals = [await asyncio.to_thread(asyncio.run, judge_once(settings)) for _ in range(2)]
     assert totals == [0.7, 0.8]
+
+
+def test_an_event_loop_that_ends_closes_its_judges_and_is_not_held(chat, caplog):
+    async def judge_once(settings):
+        await weighted_sum(judged(settings))(CLIMB)
+        return weakref.ref(asyncio.get_running_loop())
+
+    with chat(verdict(7)) as (_, settings):
+        loop = asyncio.run(judge_once(settings))
+    gc.collect()
+    assert loop() is None
+    assert caplog.records == []  # aiohttp logs a session that nobody closed

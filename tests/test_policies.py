@@ -75,7 +75,9 @@ class ChatServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Chat)
         self.message = {"role": "assistant", "content": "up"}
         self.refusal = None
-        """Error that every request after the first is refused with."""
+        """Error that requests are refused with."""
+        self.answered = 1
+        """Requests that are answered before."""
         self.asked = []
         self.connections = []
 
@@ -92,7 +94,7 @@ class _Chat(BaseHTTPRequestHandler):
         self.server.asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
         choice = {"index": 0, "finish_reason": "stop", "message": self.server.message}
         answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
-        is_refused = self.server.refusal is not None and len(self.server.asked) > 1
+        is_refused = self.server.refusal is not None and len(self.server.asked) > self.server.answered
         body = json.dumps(self.server.refusal if is_refused else answer).encode()
         self.send_response(400 if is_refused else 200)
         self.send_header("Content-Type", "application/json")
@@ -151,6 +153,13 @@ async def test_a_server_shows_the_tools_and_reads_their_calls(chat_server, writt
     assert trajectory.turns[0].valid is (observed == "3")
 
 
+async def test_arguments_that_a_server_sends_as_an_object_are_taken_as_they_are(chat_server):
+    call = {"id": "call-7", "type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}
+    chat_server.message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    _, trajectory = await played(f"server:m@{chat_server.url}", question(Numbers, tool_format="native", max_turns=1))
+    assert trajectory.turns[0].observation[0].content == "3"
+
+
 async def test_a_server_is_not_shown_the_tools_that_the_instructions_tell_of(chat_server):
     await played(f"server:m@{chat_server.url}", question(Numbers, tool_format="hermes", max_turns=1))
     assert "tools" not in chat_server.asked[0][1]
@@ -196,6 +205,15 @@ async def test_a_server_without_room_for_the_conversation_ends_the_budget(chat_s
     said, trajectory = await played(f"server:m@{chat_server.url}")
     assert said == ["up"]
     assert (trajectory.stop, trajectory.success, trajectory.failure) == (StopReason.TOKEN_BUDGET, False, None)
+
+
+async def test_a_server_without_room_for_the_first_reply_is_a_failure_of_the_policy(chat_server):
+    """More tokens are asked for than it ever has, so that no episode could be played."""
+    told = "'max_tokens' is too large: 256. This model's maximum context length is 128 tokens and your request has 9"
+    chat_server.refusal, chat_server.answered = {"object": "error", "message": told, "code": 400}, 0
+    _, trajectory = await played(f"server:m@{chat_server.url}")
+    assert trajectory.failure.cause == "policy_raised"
+    assert "'max_tokens' is too large" in trajectory.failure.message
 
 
 async def test_another_request_that_a_server_refuses_is_a_failure_of_the_policy(chat_server):

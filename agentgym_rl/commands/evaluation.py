@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agentgym_rl.commands.options import ISOLATION_HELP, POLICY_HELP
+from agentgym_rl.commands.store import progress_bar
 from agentgym_rl.data import select as selecting
 from agentgym_rl.data.sft_parquet import write_sft
 from agentgym_rl.data.trajectory_json import read_trajectories
@@ -120,9 +120,7 @@ def view(
 def _progress(total: int) -> Iterator[Callable[[EpisodeRow, Trajectory | None], None]]:
     """A progress bar, and the function that moves it as episodes finish."""
     solved = 0
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("solved 0", total=total)
+    with progress_bar("solved 0", total) as (progress, bar):
 
         def on_episode(row: EpisodeRow, trajectory: Trajectory | None) -> None:
             nonlocal solved

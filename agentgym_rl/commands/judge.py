@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from agentgym_rl.commands.store import progress_bar
 from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.data.trajectory_json import read_trajectories
 from agentgym_rl.errors import ConfigurationError
@@ -31,7 +31,9 @@ def judge(
     server: Annotated[str, typer.Option(help="An OpenAI-compatible server's URL, which ends in /v1 on most.")],
     model: Annotated[str, typer.Option(help="The judge's name on that server.")],
     out: Annotated[Path, typer.Option(help="JSON Lines, a row a trajectory; a run that was stopped goes on there.")],
-    annotated: Annotated[Path | None, typer.Option(help="Folder for the store with the scores as annotations.")] = None,
+    annotated: Annotated[
+        Path | None, typer.Option(help="Folder for the store with the scores as annotations, once none is missing.")
+    ] = None,
     relative: Annotated[bool, typer.Option("--relative", help="All trajectories of a task side by side.")] = False,
     rubric: Annotated[Path | None, typer.Option(help="A text file; else the rubric of the package.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder of answers: no question is paid for twice.")] = None,
@@ -43,7 +45,10 @@ def judge(
     tries: Annotated[int, typer.Option(help="For one verdict.", min=1)] = 5,
     deadline_seconds: Annotated[float, typer.Option(help="For one verdict, with all its tries.")] = 180.0,
 ) -> None:
-    """Have a model score trajectories from 0 to 1; exit code 1 where a verdict is missing."""
+    """Have a model score trajectories from 0 to 1; exit code 1 where a verdict is missing.
+
+    All trajectories are held in memory at once.
+    """
     settings = JudgeSettings(
         url=server,
         model=model,
@@ -62,13 +67,17 @@ def judge(
     given = [record.trajectory for record in store.records()] if store else read_trajectories(trajectories)
     with _progress(len(given)) as on_judged:
         run = asyncio.run(judge_all(settings, given, out, relative, seed, on_judged))
-    if annotated and store:
+    is_missing = any((row.failure or "").startswith("judge_") for row in run.judgements)
+    if annotated and store and not is_missing:
         annotate_judged(store, annotated, run.judgements)
     console = Console()
     console.print(agreement_table(run.judgements))
     for note in judge_notes(run.judgements, run.spent):
         console.print(note, markup=False, highlight=False)
-    if any((row.failure or "").startswith("judge_") for row in run.judgements):
+    if is_missing:
+        if annotated:
+            said = f"{annotated} is not written: a verdict is missing; the same command asks again"
+            console.print(said, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1)
 
 
@@ -76,9 +85,7 @@ def judge(
 def _progress(total: int) -> Iterator[Callable[[Sequence[Judgement]], None]]:
     """A progress bar, and the function that moves it as verdicts come."""
     failed = 0
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("failed 0", total=total)
+    with progress_bar("failed 0", total) as (progress, bar):
 
         def on_judged(rows: Sequence[Judgement]) -> None:
             nonlocal failed

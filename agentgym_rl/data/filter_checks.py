@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -71,7 +72,7 @@ def annotation(value: str, store: TrajectoryStore) -> Check:
 
     def check(row: Row) -> str:
         given = row.annotations.get(name)
-        if not isinstance(given, int | float):
+        if not isinstance(given, int | float) or math.isnan(given):
             return f"annotation {name} is {'missing' if name not in row.annotations else repr(given)}"
         return (
             "" if COMPARISONS[sign](given, threshold) else f"annotation {name} is {given:g}, not {sign} {threshold:g}"

@@ -1,14 +1,14 @@
 """A store's records with what a judge said about them, so that filters and exports can ask for it.
 
-Annotations: `judge` (the score from 0 to 1; None where the judge failed, which no threshold takes for a number),
-`judge_reason`, `judge_model`, and `judge_failure` (its cause; None where there was none).
+Annotations: `judge` (the score from 0 to 1; None where there is none, which no threshold takes for a number),
+`judge_reason`, `judge_model`, and `judge_failure` (why there is no score; None where there is one).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from agentgym_rl.data.derive import Derived, derive
@@ -22,6 +22,8 @@ from agentgym_rl.judge.transcript import digest, transcript
 def annotate_judged(source: TrajectoryStore, out: str | Path, judgements: Sequence[Judgement]) -> Derived:
     """Write a store of the same records with these judgements; where it is there already, that one.
 
+    The same verdicts are the same step, whatever they cost.
+
     Args:
         judgements: one for each record, in their order.
 
@@ -29,7 +31,8 @@ def annotate_judged(source: TrajectoryStore, out: str | Path, judgements: Sequen
         ConfigurationError: something else is at `out`.
         DataError: the judgements are about other trajectories.
     """
-    step = {"name": "judge", "judgements": digest(json.dumps([asdict(judgement) for judgement in judgements]))}
+    said = [(row.trajectory, row.judge, row.score, row.reason, row.failure) for row in judgements]
+    step = {"name": "judge", "judgements": digest(json.dumps(said))}
     return derive(source, out, step, lambda records, folder: judged(records, judgements))
 
 

@@ -36,7 +36,7 @@ class Judge:
     """Belongs to the event loop on which it is used.
 
     Raises:
-        ConfigurationError: the rubric can't be read.
+        ConfigurationError: the rubric can't be read, or the environment names a proxy that can't be used.
     """
 
     def __init__(self, settings: JudgeSettings):

@@ -98,20 +98,7 @@ class JudgementsFile:
         return row
 
 
-def read_judgements(path: str | Path) -> list[Judgement]:
-    """The rows of a file, in its order.
-
-    Raises:
-        DataError: no such file, or a line that is no judgement, named by its number.
-    """
-    try:
-        with open(path, encoding="utf-8", newline="\n") as file:
-            return [_judgement(line, number, path) for number, line in enumerate(file, start=1)]
-    except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}") from error
-
-
-def _judgement(line: str, number: int, path: str | Path) -> Judgement:
+def _judgement(line: str, number: int, path: Path) -> Judgement:
     try:
         return Judgement(**json.loads(line))
     except (ValueError, TypeError) as error:

@@ -49,6 +49,9 @@ class ChatClient:
     Args:
         url: up to `/chat/completions`.
         silence_seconds: longest wait for the next bytes of an answer.
+
+    Raises:
+        ConfigurationError: the environment names a proxy of a kind that is not spoken.
     """
 
     def __init__(self, url: str, silence_seconds: float):
@@ -92,17 +95,34 @@ class ChatClient:
 
             seconds = self._silence_seconds
             self._session = aiohttp.ClientSession(
-                headers={"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"},
+                headers=_headers(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
                 connector=aiohttp.TCPConnector(limit=0),  # who asks keeps to a limit of their own
             )
         return self._session
 
 
+def _headers() -> dict[str, str]:
+    """Who asks, from the variables that `openai`'s client reads."""
+    named = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+    who = {header: os.environ[name] for header, name in named.items() if os.environ.get(name)}
+    return {"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}", **who}
+
+
 def _proxy(url: str) -> str | None:
     """What the environment names. aiohttp's `trust_env` would look into ~/.netrc as well, at every request."""
-    parts = urlsplit(url)
-    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.netloc) or proxy_bypass(parts.hostname or ""):  # with its port, and without
+        return None
+    named = proxy if "://" in proxy else f"http://{proxy}"
+    scheme = named.partition("://")[0]
+    if scheme not in ("http", "https"):
+        raise ConfigurationError(
+            f"a proxy of a judge's server begins with http:// or https://; given: one with {scheme}:// "
+            f"({parts.scheme.upper()}_PROXY or ALL_PROXY; NO_PROXY={parts.netloc} asks directly)"
+        )
+    return named
 
 
 def _said(answer: Any) -> Said:

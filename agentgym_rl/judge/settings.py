@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from agentgym_rl.concurrency import reply_limit
 from agentgym_rl.errors import ConfigurationError
@@ -46,6 +47,8 @@ class JudgeSettings:
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
             raise ConfigurationError(f"a judge's url begins with http:// or https://; given: {self.url!r}")
+        if "@" in urlsplit(self.url).netloc:
+            raise ConfigurationError("a judge's url can't hold a user or password; OPENAI_API_KEY is its key")
         if not self.model:
             raise ConfigurationError("a judge needs the name of its model on the server; given: ''")
         if self.answer_format not in get_args(AnswerFormat):

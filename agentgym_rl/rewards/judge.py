@@ -1,23 +1,25 @@
 """A language model's score as a reward, in a weighted sum with others.
 
-All trajectories of an event loop that name the same judge share it: its connections, its limit of concurrency, its
-cache. A judge that fails gives no reward: a JudgeFailed, by its deadline at the latest.
+All trajectories of an event loop that name the same judge share it, until the loop ends: its connections, its limit of
+concurrency, its cache. A judge that fails gives no reward: a JudgeFailed, by its deadline at the latest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from agentgym_rl.judge.judge import Judge
 from agentgym_rl.judge.settings import PARAMETERS, AnswerFormat, JudgeSettings
 from agentgym_rl.trajectory import Trajectory
 
-_judges: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Judge]] = WeakKeyDictionary()
+_Key = tuple[asyncio.AbstractEventLoop, str]
+"""Event loop and settings."""
+_judges: dict[_Key, tuple[Judge, AsyncIterator[None]]] = {}
+"""The judges, and what closes each."""
 
 
 async def judge(
@@ -59,20 +61,24 @@ async def judge(
         deadline_seconds=deadline_seconds,
         parameters=PARAMETERS if parameters is None else parameters,
     )
-    judged = await _shared(settings).absolute(trajectory)
+    judged = await (await _shared(settings)).absolute(trajectory)
     return [0.0] * (len(trajectory.turns) - 1) + list(judged.scores)
 
 
-async def close_judges() -> None:
-    """Close the connections of the running event loop's judges."""
-    for shared in _judges.pop(asyncio.get_running_loop(), {}).values():
-        await shared.aclose()
-
-
-def _shared(settings: JudgeSettings) -> Judge:
+async def _shared(settings: JudgeSettings) -> Judge:
     """The judge of the running event loop that has these settings."""
-    judges = _judges.setdefault(asyncio.get_running_loop(), {})
-    key = json.dumps(asdict(settings), sort_keys=True)
-    if key not in judges:
-        judges[key] = Judge(settings)
-    return judges[key]
+    key = asyncio.get_running_loop(), json.dumps(asdict(settings), sort_keys=True)
+    if key not in _judges:
+        shared = Judge(settings)
+        _judges[key] = shared, _closing(key, shared)
+        await anext(_judges[key][1])
+    return _judges[key][0]
+
+
+async def _closing(key: _Key, shared: Judge) -> AsyncIterator[None]:
+    """Begun, and never asked for more: a loop that ends, as `asyncio.run` has it, closes the generators begun in it."""
+    try:
+        yield
+    finally:
+        del _judges[key]
+        await shared.aclose()
