@@ -246,7 +246,8 @@ def observation(**changed):
 async def test_each_fault_of_a_server_is_its_typed_failure(monkeypatch, answer, cause, message, at):
     monkeypatch.setattr(openenv_session, "ANSWER_BYTES", 200_000 if answer and answer[0] == "[" else 4000)
     async with faulty([answer] if at == "reset" else [OPENING, answer]) as address:
-        trajectory = await played(address, ["7"], Limits(reset_seconds=0.5, step_seconds=0.5))
+        limits = Limits(**{f"{at}_seconds": 0.5}) if answer is None else None
+        trajectory = await played(address, ["7"], limits)
     assert trajectory.failure.cause == f"environment_{cause}"
     assert message in trajectory.failure.message
 
@@ -295,7 +296,7 @@ async def test_a_late_answer_is_not_taken_for_the_next_one():
 async def test_each_fault_of_a_schema_is_its_typed_failure(monkeypatch, schema, cause, message):
     monkeypatch.setattr(openenv_session, "ANSWER_BYTES", 200_000)
     async with faulty([OPENING], schema) as address:
-        trajectory = await played(address, ["7"], Limits(reset_seconds=0.5, step_seconds=0.5))
+        trajectory = await played(address, ["7"], Limits(reset_seconds=0.5) if schema[1] is None else None)
     assert trajectory.failure.cause == f"environment_{cause}"
     assert message in trajectory.failure.message
 

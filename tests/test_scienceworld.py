@@ -1,6 +1,7 @@
 """ScienceWorld: its tasks and variations, what it understands, its rewards and ends, its order, its data set."""
 
 import asyncio
+import random
 
 import pytest
 from doubles_java import java_and
@@ -106,6 +107,36 @@ def test_listed_actions_are_sorted_and_without_duplicates(simulator):
     listed = simulator.actions()
     assert listed == sorted(set(listed))
     assert {"inventory", "look around", "close door to kitchen"} <= set(listed)
+
+
+def test_what_is_in_a_closed_cupboard_is_neither_listed_nor_understood_until_it_is_open(simulator):
+    simulator.reset(task("find-plant", 228))
+    pour = "pour tin cup into counter"
+    assert pour in simulator._server.getValidActionObjectCombinations()
+    assert not [action for action in simulator.actions() if "tin cup" in action]
+    assert not simulator.step(assistant(pour)).valid
+    simulator.step(assistant("open cupboard"))
+    assert pour in simulator.actions()
+    assert simulator.step(assistant(pour)).valid
+
+
+def test_what_is_carried_other_places_and_the_answers_to_a_question_are_listed(simulator):
+    simulator.reset(task("find-plant", 228))
+    assert {"put down orange in inventory", "go to hallway", "teleport to foundry"} <= set(simulator.actions())
+    simulator.reset(task("boil"))
+    simulator.step(assistant("close door"))
+    assert simulator.actions() == [str(number) for number in range(6)]
+
+
+def test_whatever_is_listed_on_a_walk_is_valid(simulator):
+    simulator.reset(task("boil", 2))
+    chance = random.Random(3)
+    for _ in range(15):
+        action = chance.choice(simulator.actions())
+        result = simulator.step(assistant(action))
+        assert result.valid, action
+        if result.terminated:
+            break
 
 
 def test_what_is_seen_keeps_its_order_in_every_machine_and_whatever_was_played_before(simulator):

@@ -6,6 +6,7 @@ the list of what can be done (hundreds of actions, a tenth of a second) is made 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from agentgym_rl.environment import Facts
@@ -140,7 +141,9 @@ class ScienceWorld(TextGame):
 
     def actions(self) -> Sequence[str]:
         self.require_open("was asked for its actions")
-        return sorted(set(self._server.getValidActionObjectCombinations()))
+        listed = json.loads(self._server.getValidActionObjectCombinationsJSON())["validActions"]
+        in_reach = self._in_reach()
+        return sorted({one["action"] for one in listed if _is_known(one["action"], one["obj_ids"], in_reach)})
 
     def help(self) -> str:
         return f"Forms of actions: {FORMS}."
@@ -161,6 +164,24 @@ class ScienceWorld(TextGame):
 
     def close(self) -> None:
         self._jvm.close()
+
+    def _in_reach(self) -> set[int]:
+        """Ids of the things among which the simulator looks for those of an action: of the place, and carried."""
+        parser = self._server.agentInterface().get().inputParser()
+        agent = self._server.agent().get()
+        ids: set[int] = set()
+        for root in (agent.getContainer().get(), agent):
+            names = json.loads(parser.getAllUniqueReferentsWithTypeLUTJSON(root, False, False))
+            ids.update(int(key) for of_kind in names.values() for key in of_kind if key != "desc")
+        return ids
+
+
+def _is_known(action: str, things: Sequence[int], in_reach: set[int]) -> bool:
+    """Whether the simulator understands an action that it lists: it also lists those on things in closed containers.
+
+    Places to teleport to are known from everywhere; a number answers the simulator's own question.
+    """
+    return in_reach.issuperset(things) or action.startswith("teleport to ") or action.isdigit()
 
 
 def _arguments(task: Task) -> tuple[str, int, str]:
