@@ -88,7 +88,8 @@ def _trajectories(path: Path, server: str, max_turns: int) -> Iterable[Trajector
 def _as_played(trajectory: Trajectory) -> Trajectory:
     """As an episode of the task begins: with the system prompt and the first observation, without the "OK." between."""
     first = trajectory.turns[0]
-    if is_trained(first) or len(trajectory.opening) != 1:
+    agreed = first.reply.message.content.lstrip().casefold().startswith("ok")
+    if is_trained(first) or not agreed or len(trajectory.opening) != 1:
         return trajectory
     prompt = trajectory.opening[0].content
     opening = (system(prompt), *first.observation)

@@ -55,6 +55,14 @@ def test_a_conversation_without_an_assent_stays_as_it_is(tmp_path):
     assert demonstrations[0].task.prompt == ""
 
 
+def test_a_first_reply_that_is_no_assent_is_kept_though_it_is_not_trained(tmp_path):
+    wrong = row("babyai_1")
+    wrong["conversations"][1]["value"] = "Action: wrong"
+    _, demonstrations = build([written(tmp_path, wrong, row("babyai_2"))], 0, 0, SERVER, 12, seed=0)
+    assert [is_trained(turn) for turn in demonstrations[0].turns] == [False, True]
+    assert demonstrations[0].task.prompt == ""
+
+
 def test_an_item_is_one_task_of_one_split_and_only_training_items_are_demonstrated(tmp_path):
     file = written(tmp_path, *(row(f"babyai_{number % 5}", f"go {number}") for number in range(10)))
     splits, demonstrations = build([file], 1, 2, SERVER, 12, seed=0)

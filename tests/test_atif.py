@@ -56,7 +56,7 @@ def test_a_document_of_others_is_read_step_by_step():
     assert read.opening == (system("You work in a shell."), user("How many\nfiles?"))
     look, answer = read.turns
     said = assistant("<think>\nls tells\n</think>\n\nI look.", (ToolCall("bash", {"cmd": "ls"}, "c1"),))
-    assert look.reply == Reply(said, True, SampledTokens((5, 6), (-0.5, -0.25)))
+    assert look.reply == Reply(said)  # what its ids read, calls and reasoning included, nobody knows
     assert look.observation == (Message("tool", "2 files", tool_call_id="c1"), user("1 s"), user("Well?"))
     assert answer.reply == Reply(assistant("2"))  # one id with two log-probs is not what was sampled
     assert (read.stop, read.success, read.environment_return) == (StopReason.TERMINATED, None, 0.0)
@@ -74,8 +74,21 @@ def test_what_no_model_said_here_is_not_trained(fields):
     assert [is_trained(turn) for turn in from_atif(changed(3, **fields), TASK).turns] == [False, True]
 
 
+def test_token_ids_of_a_step_with_all_that_was_said_in_its_message_are_those_of_the_reply():
+    plain = changed(3, tool_calls=None, reasoning_content=None)
+    sampled = SampledTokens((5, 6), (-0.5, -0.25))
+    assert from_atif(plain, TASK).turns[0].reply == Reply(assistant("I look."), True, sampled)
+
+
+@pytest.mark.parametrize("taken_out", ["tool_calls", "reasoning_content"])
+def test_token_ids_of_a_reply_that_others_took_apart_are_not_taken(taken_out):
+    others = {name: None for name in ("tool_calls", "reasoning_content") if name != taken_out}
+    assert from_atif(changed(3, **others), TASK).turns[0].reply.tokens is None
+
+
 def test_token_ids_of_several_calls_of_a_model_are_not_those_of_a_reply():
-    assert from_atif(changed(3, llm_call_count=2), TASK).turns[0].reply.tokens is None
+    several = changed(3, tool_calls=None, reasoning_content=None, llm_call_count=2)
+    assert from_atif(several, TASK).turns[0].reply.tokens is None
 
 
 def test_a_result_of_a_call_that_the_step_lacks_is_the_users_message():
@@ -102,6 +115,7 @@ IMAGE = [{"type": "image", "source": {"media_type": "image/png", "path": "a.png"
         (changed(2, message=IMAGE), "step 2: `message` has a part of the type 'image'; only text can be read"),
         (changed(2, message=None), "step 2: `message` must be of type str or list; given: None"),
         (changed(2, tool_calls=[{}]), "step 2: only an agent calls tools; given: source 'user'"),
+        (changed(3, reasoning_content=["ls"]), "step 3: `reasoning_content` must be of type str; given: ['ls']"),
         (changed(3, tool_calls=[{}]), "step 3: `tool_call_id` must be of type str; given: None"),
         (changed(3, observation={"results": [{}]}), "step 3: `content` must be of type str or list; given: None"),
         (

@@ -13,6 +13,7 @@ from doubles_store import record
 from agentgym_rl.data.augment_rules import rule_counts
 from agentgym_rl.data.chat_files import to_line
 from agentgym_rl.data.sft_parquet import is_trained
+from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.policy import SampledTokens
 from agentgym_rl.task import Task
@@ -105,6 +106,12 @@ def test_a_mistake_that_solves_the_task_is_none(tmp_path):
     assert done.report.rules["recovery"].rejected["the mistake ended the episode"] == 1
 
 
+def test_a_mistake_beyond_the_limit_of_turns_is_none(tmp_path):
+    # two turns may be played, and the parent's first two stand before the third
+    done = augmented(tmp_path, record_of(stairs("t", height=3)), rules={"recovery": 3}, limits=Limits(max_turns=2))
+    assert done.report.rules["recovery"].rejected == {"not solved": 2, "no turn was left for the mistake": 1}
+
+
 # reorder: down, up, up. Swapped (0, 1): up, down, up ends on stair 1; (0, 2): up, up is at the top a turn earlier
 
 
@@ -158,6 +165,16 @@ def test_a_tool_error_is_answered_by_the_same_action_again(tmp_path):
     assert seen(new) == [changed(new)["error"], "You are on stair 1.", "You are at the top."]
     assert seen(new)[0].startswith("Error: ")
     assert tokens(new) == [(0,), None, None]  # the first was sampled in this conversation, the others were not
+
+
+def test_the_turn_that_fails_is_found_behind_a_reply_that_can_not_be_read(tmp_path):
+    # the environment sees the second reply as its first action
+    task = replace(stairs("t"), reply_form="tags")
+    parent = record_of(task, "up", "<action>up</action>", "<action>up</action>")
+    (new,) = made(augmented(tmp_path, parent, rules={"tool_error": 1}))
+    assert changed(new)["turn"] == 1
+    assert seen(new)[1:] == [changed(new)["error"], "You are on stair 1.", "You are at the top."]
+    assert flags(new) == [False, True, True, True]
 
 
 # rephrase

@@ -15,18 +15,21 @@ import pytest
 import typer
 from doubles_augment import augmented, made, record_of, said
 from doubles_cli import Stairs, stairs
-from doubles_store import store_of
+from doubles_store import ids, store_of
 from typer.testing import CliRunner
 
 from agentgym_rl.commands.augment import add_to
 from agentgym_rl.data.annotate import annotate_store
 from agentgym_rl.data.augment_rules import RULES
+from agentgym_rl.data.augment_try import Script
 from agentgym_rl.data.derive import STEP_FILE
 from agentgym_rl.data.export import export
 from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.evaluation.policies import KINDS, Kind
 from agentgym_rl.in_order import in_order
+from agentgym_rl.messages import ToolCall, assistant
+from agentgym_rl.policy import Reply
 from agentgym_rl.task import Task
 
 ALL = dict.fromkeys(RULES, 2)
@@ -101,6 +104,25 @@ def test_annotations_of_the_parent_are_not_those_of_what_was_made_of_it(tmp_path
 
 
 # Twice, and half-way
+
+
+def test_what_the_store_has_already_is_not_made_again(tmp_path):
+    once = augmented(tmp_path / "1", record_of(stairs("a")), rules={"recovery": 1})
+    twice = augmented(tmp_path / "2", *once.store.records(), rules={"recovery": 1, "prefix": 1})
+    assert twice.report.rules["recovery"].rejected == {"in the store already": 1}
+    assert ids(twice.store) == ids(once.store)
+    alone = augmented(tmp_path / "3", *once.store.records(), rules={"recovery": 1}, keep_originals=False)
+    assert ids(alone.store) == ids(once.store)[1:]
+
+
+def test_a_mistake_with_half_a_surrogate_pair_is_kept(tmp_path):
+    one = record_of(Task("a", "mute_stairs"), "up", "up")
+    call = Reply(assistant("", (ToolCall("jump", {"to": "\ud83d"}, "c1"),)))
+    other = record_of(Task("b", "mute_stairs"), policy=Script([call, Reply(assistant("up")), Reply(assistant("up"))]))
+    new = made(augmented(tmp_path, one, other, policy="script:up,up,up", rules={"recovery": 1}))
+    (of_one,) = [record for record in new if record.provenance.parent == one.id]
+    (called,) = json.loads(of_one.provenance.perturbation)["mistake"]["tool_calls"]
+    assert called["function"]["arguments"] == {"to": "\ud83d"}
 
 
 def test_the_same_step_again_plays_nothing_and_says_the_same(tmp_path):

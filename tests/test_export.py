@@ -354,8 +354,8 @@ def conversation(*entries: object) -> str:
         ("f.txt", "", r"conversations come from a file that ends in .jsonl, .json, .parquet; given: .*f.txt"),
         ("f.json", "{", r"f.json is no JSON"),
         ("f.json", "{}", "conversation 1 of .*: no environment is given for it"),
-        ("f.jsonl", "\n{\n", "line 2 of .*f.jsonl is no JSON"),
-        ("f.json", "[3]", "conversation 1 of .* must be an object; given: int"),
+        ("f.jsonl", "\n{\n", r"line 2 of .*f.jsonl: not valid JSON \(Expecting property name"),
+        ("f.json", "[3]", "row 1 of .*: a row is a JSON object; given: int"),
         (
             "f.json",
             '[{"item_id": "a_1", "text": "x"}]',
@@ -379,6 +379,23 @@ def test_what_is_no_conversation_is_refused_with_its_place(tmp_path, name, text,
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=message):
         import_file(tmp_path / name, TrajectoryStore(tmp_path / "s"))
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+def test_a_byte_order_mark_is_no_part_of_a_file_and_another_encoding_is_refused(tmp_path, suffix):
+    file, text = tmp_path / f"f{suffix}", json.dumps({**AGENTTRAJ[0], "note": "é"}, ensure_ascii=False)
+    file.write_bytes(text.encode("utf-8-sig"))
+    assert import_file(file, TrajectoryStore(tmp_path / "s")) == Imported(1, 0)
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match="is no JSON: 'utf-8' codec|line 1 of .*: not UTF-8"):
+        import_file(file, TrajectoryStore(tmp_path / "t"))
+
+
+def test_bytes_in_a_parquet_file_are_refused_with_their_place(tmp_path):
+    row = {**AGENTTRAJ[0], "content": b"raw"}
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "f.parquet")
+    with pytest.raises(DataError, match="conversation 1 of .*f.parquet holds what is no JSON: .*bytes"):
+        import_file(tmp_path / "f.parquet", TrajectoryStore(tmp_path / "s"))
 
 
 def test_two_imports_at_once_are_refused(tmp_path):
@@ -425,3 +442,31 @@ def test_each_task_that_was_played_is_written_once(tmp_path):
     done = export(store_of(tmp_path / "store", *played), "tasks", tmp_path / "tasks.parquet")
     assert done == Exported(2, 3)
     assert read_tasks(tmp_path / "tasks.parquet") == [first, second]
+
+
+def test_conversations_of_others_give_no_tasks_and_an_imported_episode_does(tmp_path, caplog):
+    (tmp_path / "f.json").write_text(json.dumps(AGENTTRAJ))
+    store = store_of(tmp_path / "s", record("a", task="played"))
+    import_file(tmp_path / "f.json", store)
+    back = replace(record("b", task="came back", source="import").trajectory, fingerprint="known")
+    store.append([Record("b", back, Provenance("import"))])
+    assert export(store, "tasks", tmp_path / "tasks.parquet") == Exported(2, 3)
+    assert [task.id for task in read_tasks(tmp_path / "tasks.parquet")] == ["played", "came back"]
+    assert "1 of 3 trajectories left out (1 imported)" in caplog.text
+    with pytest.raises(DataError, match="no trajectory to write to .*; left out: 1 imported"):
+        export(store, "tasks", tmp_path / "none.parquet", Query(task="webshop_12"))
+
+
+def test_different_tasks_of_one_id_are_told_apart_by_a_number(tmp_path):
+    given = [
+        record("1", task="a"),
+        record("2", task="a", environment="maze"),
+        record("3", task="a-2"),
+        record("4", task="a", height=3),
+        record("5", task="a"),
+    ]
+    assert export(store_of(tmp_path / "s", *given), "tasks", tmp_path / "tasks.parquet") == Exported(4, 5)
+    tasks = [(task.id, task.environment, task.arguments) for task in read_tasks(tmp_path / "tasks.parquet")]
+    assert tasks == [
+        ("a", "stairs", {}), ("a-2", "maze", {}), ("a-2-2", "stairs", {}), ("a-3", "stairs", {"height": 3})
+    ]  # fmt: skip

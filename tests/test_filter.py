@@ -7,12 +7,14 @@ import os
 from dataclasses import replace
 
 import pytest
+from doubles import NanReward, tasks_for
 from doubles_cli import Stairs
 from doubles_store import ids, record, store_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_rl.data import derive as deriving
+from agentgym_rl.data import efficiency
 from agentgym_rl.data.annotate import annotate_store, annotated
 from agentgym_rl.data.filter import DROPPED_FILE, filter_store
 from agentgym_rl.data.filter_rules import RULES, make_rule
@@ -482,16 +484,26 @@ def test_efficiency_is_the_experts_turns_by_those_of_a_solved_episode_and_the_ex
         tmp_path / "in",
         record("quick", "ab"),
         record("slow", "abcd"),
+        asked_otherwise(record("asked otherwise", "abc", task="q")),
         record("lost", "ab", success=False),
         record("nowhere", "ab", environment="webshop"),
         record("broken", "ab", task="b", breaks=True),
     )
     done = annotate_store(store, tmp_path / "out", ["efficiency"])
     found = {one.id: one.annotations["efficiency"] for one in done.store.records()}
-    assert found == {"quick": 1.0, "slow": 0.5, "lost": None, "nowhere": None, "broken": None}
-    assert sorted(Stairs.played) == ["b", "t"]
+    known = {"quick": 1.0, "slow": 0.5, "asked otherwise": pytest.approx(2 / 3)}
+    assert found == {**known, "lost": None, "nowhere": None, "broken": None}
+    assert sorted(Stairs.played) == ["b", "q", "t"]
     assert annotate_store(store, tmp_path / "out", ["efficiency"]).done_before
-    assert len(Stairs.played) == 2
+    assert len(Stairs.played) == 3
+
+
+def test_an_instance_that_broke_the_experts_episode_does_not_get_the_next(monkeypatch):
+    made = []
+    monkeypatch.setattr(NanReward, "__init__", lambda self: made.append(self))
+    monkeypatch.setattr(efficiency, "CONCURRENCY", 1)
+    assert list(efficiency.turns_of_experts(tasks_for(NanReward, 2)).values()) == [None, None]
+    assert len(made) == 2
 
 
 def test_an_unknown_annotation_is_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -83,7 +84,6 @@ def mixed(tmp_path):
         (Query(success=True), ["a"]),
         (Query(success=False), ["b"]),  # unknown is not unsolved
         (Query(min_return=0.5), ["a", "b"]),
-        (Query(max_return=0.5), ["b", "c"]),
         (Query(task="t", min_return=0.5), ["a"]),
         (Query(task="none"), []),
     ],
@@ -170,8 +170,11 @@ def test_half_a_surrogate_pair_is_kept_as_its_escape_in_text_and_as_it_is_in_jso
     call = ToolCall(half, {half: [half, "é"]}, half)
     said = Turn(Reply(assistant(f"a{half}", (call,))), (user(half),), 0.0, info={"seen": half})
     failure = Failure("environment_raised", half, half)
-    trajectory = Trajectory(Task("t", "stairs"), (user(half),), (said,), StopReason.FAILED, failure=failure)
-    store = store_of(tmp_path, Record("a", trajectory, Provenance("collect", sampling={"stop": half}), {"note": half}))
+    task = Task("t", "stairs", {"note": half}, prompt=half, reference_answer=[half])
+    trajectory = Trajectory(task, (user(half),), (said,), StopReason.FAILED, failure=failure)
+    changed = json.dumps({"mistake": half}, ensure_ascii=False)
+    origin = Provenance("collect", sampling={"stop": half}, perturbation=changed)
+    store = store_of(tmp_path, Record("a", trajectory, origin, {"note": half}))
     (read,) = store.records()
     (turn,) = read.trajectory.turns
     escape = "\\ud83d"
@@ -180,6 +183,7 @@ def test_half_a_surrogate_pair_is_kept_as_its_escape_in_text_and_as_it_is_in_jso
     assert read.trajectory.opening == (user(escape),)
     assert read.trajectory.failure == Failure("environment_raised", escape, escape)
     assert (read.provenance.sampling, read.annotations) == ({"stop": half}, {"note": half})
+    assert (read.trajectory.task, json.loads(read.provenance.perturbation)) == (task, {"mistake": half})
 
 
 def test_nothing_is_appended_where_one_record_can_not_be_written(tmp_path):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import datetime
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import typer
+from doubles import NanReward, tasks_for
 from doubles_cli import STAIRS
 from doubles_toolbox import Numbers, Submits, name_of, question
 from typer.testing import CliRunner
@@ -13,6 +18,7 @@ from typer.testing import CliRunner
 from agentgym_rl.commands.tasks import add_to
 from agentgym_rl.data.parquet import write_tasks
 from agentgym_rl.data.task_check import Finding, read_files, repeated, unsolved
+from agentgym_rl.data.task_mapping import TaskMapping
 from agentgym_rl.data.task_overlap import Listed, overlaps
 from agentgym_rl.data.user_tasks import load_tasks, write_jsonl
 from agentgym_rl.errors import ConfigurationError
@@ -61,6 +67,14 @@ def test_the_same_task_has_the_same_environment_arguments_and_seed_whatever_its_
     assert said([*tasks, *listed(Task("d", STAIRS, {"height": 3}, seed=1), file="test")]) == [("b", "a", None)]
 
 
+def test_tasks_that_ask_or_expect_something_else_are_not_the_same():
+    asks = listed(Task("a", STAIRS, prompt="Go up."), Task("b", STAIRS, prompt="Go down."))
+    expects = listed(Task("c", STAIRS, reference_answer=3), Task("d", STAIRS, reference_answer=4))
+    assert said([*asks, *expects]) == []
+    again = listed(Task("e", STAIRS, prompt="Go up.", split="test", reply_form="tags"), file="test")
+    assert said([*asks, *expects, *again]) == [("e", "a", None)]
+
+
 def test_near_texts_are_found_within_and_between_files_and_short_ones_are_not_compared():
     train = listed(asked("a", LONG), asked("b", LONGER), asked("c", "Go up."))
     test = listed(asked("d", LONG, seed=1), asked("e", "Go up.", seed=1), file="test")
@@ -106,6 +120,21 @@ def test_the_expert_or_the_reference_answer_must_solve_a_task():
     assert [trial.trouble for trial in found[:3]] == ["", "", ""]
     assert found[3].trouble == "was not solved by its reference answer (return 0.5, turns 1)"
     assert found[4].trouble.startswith("was not solved by its reference answer (return 0")  # "3" is not [3, 4]
+
+
+@pytest.mark.parametrize("form", ["think", "tags", "think-tags"])
+@pytest.mark.parametrize("box", [Numbers, Submits])
+def test_a_reference_answer_is_given_in_the_form_of_the_tasks_replies(box, form):
+    (trial,) = tried(replace(question(box), reply_form=form))
+    assert (trial.way, trial.trouble) == (Way.ANSWER, "")
+
+
+def test_an_instance_that_broke_a_task_does_not_get_the_next(monkeypatch):
+    made = []
+    monkeypatch.setattr(NanReward, "__init__", lambda self: made.append(self))
+    trials = asyncio.run(try_tasks(tasks_for(NanReward, 2), concurrency=1))
+    assert ["a reward is a finite number" in trial.trouble for trial in trials] == [True, True]
+    assert len(made) == 2
 
 
 def test_a_task_that_nobody_can_play_is_set_up_all_the_same():
@@ -177,6 +206,17 @@ def test_a_file_that_can_not_be_read_is_a_finding_and_the_others_are_checked(tmp
     read = read_files([tmp_path / "none.jsonl", tmp_path / "good.jsonl"])
     assert [(one.kind, one.place) for one in read.findings] == [("bad file", "")]
     assert [one.task.id for one in read.tasks] == ["1"]
+    assert repeated(read.tasks, 0.9) == []
+
+
+def test_a_time_in_a_parquet_file_is_a_bad_line(tmp_path):
+    rows = [{"nr": "1", "when": datetime(2026, 1, 2)}, {"nr": "2", "when": None}]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    mapping = TaskMapping({"id": "nr", "arguments.when": "when"}, {"environment": STAIRS})
+    read = read_files([tmp_path / "t.parquet"], mapping)
+    ((_, place, kind, message),) = read.findings
+    assert (place, kind) == ("row 1", "bad line")
+    assert message.startswith("arguments.when must be a JSON value (Object of type datetime is not JSON serializable)")
     assert repeated(read.tasks, 0.9) == []
 
 

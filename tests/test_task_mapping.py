@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+from decimal import Decimal
 
 import pyarrow
 import pyarrow.parquet
@@ -58,6 +60,8 @@ def test_arguments_can_come_from_one_column_and_be_added_to():
         ({"draw": "x"}, "a task's seed must be a whole number; given: 'x'"),
         ({"options": "["}, "column 'options' holds no JSON"),
         ({"meta": 3}, "there is no column 'meta.answer'"),
+        ({"goal": b"up"}, "arguments.goal must be a JSON value (Object of type bytes is not JSON serializable); given"),
+        ({"meta": {"answer": [Decimal(3)]}}, "reference_answer must be a JSON value (Object of type Decimal"),
     ],
 )
 def test_a_row_that_does_not_fit_says_why(change, message):
@@ -158,7 +162,8 @@ def test_every_bad_line_of_a_mapped_file_is_named(tmp_path):
     [
         ("t.txt", b"", "rows come from a file that ends in .jsonl, .json, .csv, .parquet; given: .*t.txt"),
         ("t.json", b"{", "t.json is no JSON"),
-        ("t.json", b"{}", "t.json must hold a JSON array; given: dict"),
+        ("t.json", b"3", "t.json must hold a JSON array, or one object; given: int"),
+        ("t.csv", b"id,note,id\na,b,c\n", "t.csv has the column 'id' twice"),
         ("t.csv", b"id\n\xff\n", "t.csv is no CSV file in UTF-8"),
         ("t.csv", b'id\n"a\n', "t.csv is no CSV file in UTF-8"),
         ("t.parquet", b"x", "t.parquet is no parquet file"),
@@ -174,6 +179,12 @@ def test_a_file_that_holds_no_rows_is_refused(tmp_path, name, content, message):
 def test_a_missing_file_is_named_whatever_it_would_hold(tmp_path, suffix):
     with pytest.raises(DataError, match="there is no file"):
         list(rows_of(tmp_path / f"none{suffix}"))
+
+
+def test_a_cell_of_a_csv_file_may_be_longer_than_the_csv_module_takes_by_itself(tmp_path):
+    (tmp_path / "t.csv").write_text(f"id,environment,arguments.note\na,{STAIRS},{'x' * 131_073}\n")
+    (task,) = load_tasks(tmp_path / "t.csv")
+    assert len(task.arguments["note"]) == 131_073
 
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
@@ -204,3 +215,32 @@ def test_constants_alone_may_say_what_every_line_lacks(tmp_path):
     path.write_text('{"id": "a"}\n{"id": "b", "seed": 3}\n')
     mapping = TaskMapping(constants={"environment": STAIRS})
     assert load_tasks(path, mapping) == [Task("a", STAIRS), Task("b", STAIRS, seed=3)]
+
+
+def test_a_field_that_a_task_does_not_have_is_a_bad_line_where_each_line_has_its_own_fields(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"id": "a", "enviroment": "stairs"}\n{"id": "b", "environment": "stairs"}\n{"id": "c"}\n')
+    with pytest.raises(DataError) as caught:
+        load_tasks(path, TaskMapping(constants={"split": "test"}))
+    assert [line.strip() for line in str(caught.value).split("\n")[1:]] == [
+        "line 1: a task has no field 'enviroment'; did you mean 'environment'?",
+        "line 3: a mapping must say where a task's 'environment' comes from; it maps id, split",
+    ]
+
+
+def test_constants_are_checked_over_what_was_written_too(tmp_path):
+    path = tmp_path / "tasks.parquet"
+    write_tasks([Task("a", STAIRS), Task("b", STAIRS)], path)
+    for constants, message in [
+        ({"environment": "stiars"}, "row 2: no environment 'stiars'; did you mean 'stairs'?"),
+        ({"id": "c"}, "row 2: the id 'c' is that of row 1"),
+        ({"seed": "x"}, "row 1: a task's seed must be a whole number; given: 'x'"),
+    ]:
+        with pytest.raises(DataError, match=re.escape(message)):
+            load_tasks(path, TaskMapping(constants=constants))
+
+
+def test_constants_are_converted_alike_whatever_they_change(tmp_path):
+    constants = {"seed": "7", "prompt": None, "arguments": {"height": 5}, "arguments.note": "hi"}
+    expected = Task("a", STAIRS, {"height": 5, "note": "hi"}, prompt="say", seed=7)
+    assert TaskMapping(constants=constants).over(Task("a", STAIRS, {"height": 2}, prompt="say")) == expected

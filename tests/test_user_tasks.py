@@ -109,6 +109,11 @@ def test_a_json_array_holds_tasks_as_lines_do(tmp_path):
     ]
 
 
+def test_a_json_file_may_hold_one_task(tmp_path):
+    (tmp_path / "t.json").write_text('{"id": "1", "environment": "stairs"}')
+    assert load_tasks(tmp_path / "t.json") == [Task("1", STAIRS)]
+
+
 def test_another_kind_of_file_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"ends in \.jsonl, \.json, \.csv, \.parquet; given: .*tasks\.txt"):
         load_tasks(tmp_path / "tasks.txt")

@@ -108,7 +108,7 @@ def _read(step: Any, number: int) -> Turn | list[Message]:
 def _turn(step: Mapping[str, Any]) -> Turn:
     ours = _ours(step)
     calls = tuple(_call(call) for call in step.get("tool_calls") or ())
-    content = with_reasoning(_text(step, "message"), step.get("reasoning_content"))
+    content = with_reasoning(_text(step, "message"), _reasoning(step))
     not_said = step.get("is_copied_context") is True or step.get("llm_call_count") == 0
     return Turn(
         Reply(assistant(content, calls), ours.get("complete", True), _tokens(step)),
@@ -119,6 +119,10 @@ def _turn(step: Mapping[str, Any]) -> Turn:
         ours.get("environment_seconds", 0.0),
         ours.get("info", {TRAINED: False} if not_said else {}),
     )
+
+
+def _reasoning(step: Mapping[str, Any]) -> str | None:
+    return None if step.get("reasoning_content") is None else _typed(step, "reasoning_content", str)
 
 
 def _call(call: Any) -> ToolCall:
@@ -145,7 +149,13 @@ def _result(result: Any, ids: list[str]) -> Message:
 
 
 def _tokens(step: Mapping[str, Any]) -> SampledTokens | None:
-    """Ids without the log-prob of each, or of several calls of a model together, are not those of one reply."""
+    """Ids without the log-prob of each, or of several calls of a model together, are not those of one reply.
+
+    Where others took calls or reasoning out of a reply, nobody knows what its ids read.
+    """
+    taken_out = step.get("tool_calls") or step.get("reasoning_content") is not None
+    if taken_out and not _ours(step):
+        return None
     metrics = _object(step, "metrics")
     ids, logprobs = metrics.get("completion_token_ids"), metrics.get("logprobs")
     if not isinstance(ids, list) or not isinstance(logprobs, list) or step.get("llm_call_count") not in (None, 1):

@@ -40,7 +40,7 @@ async def recovery(given: Try) -> Changed:
     lapse = _Lapse(lambda: _mistake(given, turn), given.make_policy())
     played = await given.go_on(turn, lapse)
     if lapse.mistake is None:
-        raise NotKept("there is no other action")
+        raise NotKept("there is no other action" if lapse.was_asked else "no turn was left for the mistake")
     if len(played.turns) == turn + 1 and ended(played):
         raise NotKept("the mistake ended the episode")
     what = {"mistake": lapse.mistake.to_chat() if lapse.mistake.tool_calls else lapse.mistake.content}
@@ -64,6 +64,7 @@ class _Lapse:
 
     mistake: Message | None = None
     """None: not made yet, or there is none to make."""
+    was_asked = False
 
     def __init__(self, choose: Callable[[], Awaitable[Message | None]], then: Policy):
         self._choose = choose
@@ -72,6 +73,7 @@ class _Lapse:
     async def reply(self, conversation: Sequence[Message]) -> Reply:
         if self.mistake is not None:
             return await self._then.reply(conversation)
+        self.was_asked = True
         self.mistake = await self._choose()
         if self.mistake is None:
             raise BudgetExhausted("there is no mistake to make")

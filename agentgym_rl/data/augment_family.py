@@ -81,6 +81,7 @@ class Families:
         self._report = report
         self._isolation = isolation
         self._slots = asyncio.Semaphore(concurrency)
+        self._there = source.ids() if wanted.keep_originals else set()
         needs_donors = "recovery" in wanted.rules
         self._donors = donors_of(TrajectoryStore(source.folder), wanted.seed) if needs_donors else {}
 
@@ -100,6 +101,8 @@ class Families:
             counts = self._report.rules[name]
             if isinstance(result, str):
                 counts.rejected[result] += 1
+            elif result.id in self._there:  # the store was augmented with this rule and seed before
+                counts.rejected["in the store already"] += 1
             elif (key := _what_happened(result.trajectory)) in seen:
                 counts.rejected[seen[key]] += 1
             else:

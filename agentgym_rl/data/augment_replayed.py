@@ -24,6 +24,7 @@ from agentgym_rl.data.augment_worlds import FailsOnce, Reworded
 from agentgym_rl.data.reply_forms import calls_a_tool, is_bare
 from agentgym_rl.episode import play
 from agentgym_rl.policy import Reply
+from agentgym_rl.reply_form import FORMS
 from agentgym_rl.trajectory import Trajectory
 
 ERRORS = (
@@ -95,7 +96,9 @@ async def tool_error(given: Try) -> Changed:
     error, turns = given.chance.choice(ERRORS), given.parent.turns
     again = Reply(with_own_ids(replied, "again"), turns[turn].reply.complete)
     script = Script([turns[turn].reply, again, *unsampled(turns[turn + 1 :])])
-    played = await given.go_on(turn, script, FailsOnce(given.environment, turn, error, turns[turn]))
+    form = FORMS[given.parent.task.reply_form]
+    carried_out = sum(not form.read(earlier.reply.message.content).problem for earlier in turns[:turn])
+    played = await given.go_on(turn, script, FailsOnce(given.environment, carried_out, error, turns[turn]))
     flags = [*turns[: turn + 1], *turns[turn:]]
     return Changed(with_flags_of(played, flags), Perturbation("tool_error", turn, {"error": error}))
 

@@ -25,25 +25,25 @@ class FailsOnce(Wrapper):
 
     Args:
         inner: the environment.
-        turn: which action, from 0 after a reset.
+        action: which one, from 0 after a reset; a reply that can't be read is none.
         error: what is answered.
         instead_of: the turn with what the environment would answer; the error has its roles, ids and tags.
     """
 
-    def __init__(self, inner: Environment, turn: int, error: str, instead_of: Turn):
+    def __init__(self, inner: Environment, action: int, error: str, instead_of: Turn):
         super().__init__(inner)
-        self._turns_left = self._turn = turn
+        self._actions_left = self._action = action
         answers = instead_of.observation
         self._error = tuple(replace(seen, content=_in_tags_of(seen.content, error)) for seen in answers)
         self._info = {TOOL_ERRORS: len(answers)} if TOOL_ERRORS in instead_of.info else {}
 
     async def reset(self, task: Task) -> Sequence[Message]:
-        self._turns_left = self._turn
+        self._actions_left = self._action
         return await self.inner.reset(task)
 
     async def step(self, action: Message) -> StepResult:
-        self._turns_left -= 1
-        if self._turns_left == -1:
+        self._actions_left -= 1
+        if self._actions_left == -1:
             return StepResult(self._error, 0.0, False, False, info=self._info)
         return await self.inner.step(action)
 

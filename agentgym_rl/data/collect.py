@@ -25,6 +25,7 @@ from agentgym_rl.evaluation.run import PolicyFactory, play_one, require_playable
 from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.task import Task
 from agentgym_rl.together import all_or_cancel
+from agentgym_rl.trajectory import Trajectory
 
 SOURCE = "collect"
 POLICY_FAILED = "policy_"
@@ -95,35 +96,48 @@ async def collect(
     require_playable(tasks, concurrency, episodes_per_task)
     known = {**(sampling or {}), "max_turns": (limits or Limits()).max_turns}
     origin = Provenance(SOURCE, policy=policy, sampling=known, code_version=code_version())
-    versions = {name: environment_version(name) for name in {task.environment for task in tasks}}
+    names = {task.environment for task in tasks}
+    origins = {name: replace(origin, environment_version=environment_version(name)) for name in names}
     wanted = [_wanted(task, episode, origin) for task in tasks for episode in range(episodes_per_task)]
     slots = asyncio.Semaphore(concurrency)
 
     async def outcome_of(want: Wanted) -> _Outcome:
         async with slots:
             played = await play_one(make_policy, want.task, want.episode, limits, pool)
-        version = versions[want.task.environment]
-        record = Record(want.id, played, replace(origin, episode=want.episode, environment_version=version))
-        kept = played.failure is None or not played.failure.cause.startswith(POLICY_FAILED)
-        if kept:
+        record = Record(want.id, played, replace(origins[want.task.environment], episode=want.episode))
+        if kept := not _policy_failed(played):
             out.append(record)
         on_episode(record)
         return _Outcome(played.success is True, played.failed, kept)
 
-    with only_writer(store.folder):
-        there = store.ids()
-        missing = [want for want in wanted if want.id not in there]
-        for _ in range(len(wanted) - len(missing)):
-            on_episode(None)
-        with Appender(store, PART_SIZE) as out:
-            async with _flushed_regularly(out), EnvironmentPool(concurrency, isolation) as pool:
-                outcomes = await all_or_cancel([outcome_of(want) for want in missing])
-    solved, failed, kept = (sum(outcome[place] for outcome in outcomes) for place in range(3))
-    return Collected(len(wanted) - len(missing), len(missing), solved, failed, len(outcomes) - kept)
+    with only_writer(store.folder), Appender(store, PART_SIZE) as out:
+        missing = _missing(wanted, store, on_episode)
+        async with _flushed_regularly(out), EnvironmentPool(concurrency, isolation) as pool:
+            outcomes = await all_or_cancel([outcome_of(want) for want in missing])
+    return _collected(len(wanted) - len(missing), outcomes)
 
 
 def _wanted(task: Task, episode: int, origin: Provenance) -> Wanted:
     return Wanted(record_id(SOURCE, asdict(task), episode, origin.policy, origin.sampling), task, episode)
+
+
+def _missing(
+    wanted: Sequence[Wanted], store: TrajectoryStore, on_episode: Callable[[Record | None], None]
+) -> list[Wanted]:
+    there = store.ids()
+    missing = [want for want in wanted if want.id not in there]
+    for _ in range(len(wanted) - len(missing)):
+        on_episode(None)
+    return missing
+
+
+def _policy_failed(played: Trajectory) -> bool:
+    return played.failure is not None and played.failure.cause.startswith(POLICY_FAILED)
+
+
+def _collected(found: int, outcomes: Sequence[_Outcome]) -> Collected:
+    solved, failed, kept = (sum(outcome[place] for outcome in outcomes) for place in range(3))
+    return Collected(found, len(outcomes), solved, failed, len(outcomes) - kept)
 
 
 @asynccontextmanager

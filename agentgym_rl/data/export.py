@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from agentgym_rl.data.atif_write import to_atif
 from agentgym_rl.data.chat_files import ChatLayout, to_line
 from agentgym_rl.data.encodable import encodable
+from agentgym_rl.data.imports import SOURCE as IMPORT
 from agentgym_rl.data.parquet import write_tasks
 from agentgym_rl.data.preferences import preference_pairs
 from agentgym_rl.data.replaced import replaced
@@ -67,10 +69,32 @@ def export(
 
 
 def _write_tasks(store: TrajectoryStore, query: Query | None, out: str | Path) -> Exported:
-    """Each task once, such as those that a filter found neither too easy nor too hard."""
-    played = Counter(text for (text,) in store.columns("task", query=query))
-    write_tasks([Task.from_json(text) for text in played], out)
-    return Exported(len(played), played.total())
+    """Each task once, such as those that a filter found neither too easy nor too hard.
+
+    A conversation that was imported from others has none that can be played. Another task of the same id, such as one
+    of another environment, gets a number behind it, for ids are unique in a file.
+    """
+    played: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    for text, source, fingerprint in store.columns("task", "source", "fingerprint", query=query):
+        if source == IMPORT and not fingerprint:
+            left_out["imported"] += 1
+        else:
+            played[text] += 1
+    report_left_out(out, played.total(), left_out)
+    write_tasks(_with_own_ids(map(Task.from_json, played)), out)
+    return Exported(len(played), played.total() + left_out.total())
+
+
+def _with_own_ids(tasks: Iterable[Task]) -> list[Task]:
+    taken: dict[str, Task] = {}
+    for task in tasks:
+        id, number = task.id, 1
+        while id in taken:
+            number += 1
+            id = f"{task.id}-{number}"
+        taken[id] = replace(task, id=id)
+    return list(taken.values())
 
 
 def _counted(trajectories: Iterable[Trajectory], given: Counter[str]) -> Iterator[Trajectory]:

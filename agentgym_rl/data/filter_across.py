@@ -13,7 +13,7 @@ from agentgym_rl.data.annotate import actions
 from agentgym_rl.data.filter_values import Check, count, share
 from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.data.store_rows import Row
-from agentgym_rl.data.task_overlap import same_task
+from agentgym_rl.data.task_overlap import same_start
 from agentgym_rl.data.user_tasks import load_tasks
 from agentgym_rl.errors import ConfigurationError
 
@@ -49,10 +49,10 @@ def near_duplicates(value: str, store: TrajectoryStore) -> Check:
 
 def contamination(value: str, store: TrajectoryStore) -> Check:
     """The task is not one of that file's: same environment, arguments and seed, whatever its id."""
-    tests = {same_task(task): task.id for task in load_tasks(value)}
+    tests = {same_start(task): task.id for task in load_tasks(value)}
 
     def check(row: Row) -> str:
-        test = tests.get(same_task(row.task))
+        test = tests.get(same_start(row.task))
         return f"same environment, arguments and seed as test task {test}" if test is not None else ""
 
     return check

@@ -8,7 +8,6 @@ adds nothing.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +18,8 @@ from agentgym_rl.data.appender import Appender
 from agentgym_rl.data.chat_files import KEY_OF, from_line
 from agentgym_rl.data.only_writer import only_writer
 from agentgym_rl.data.record import Provenance, Record, record_id
-from agentgym_rl.data.store import RECORDS_AT_ONCE, TrajectoryStore
+from agentgym_rl.data.rows import rows_of
+from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.data.trajectory_json import from_dict
 from agentgym_rl.data.versions import code_version
 from agentgym_rl.errors import DataError
@@ -27,6 +27,7 @@ from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Trajectory
 
 SOURCE = "import"
+SUFFIXES = (".jsonl", ".json", ".parquet")
 CONVERSATION_KEYS = (*KEY_OF.values(), "opening", "turns", "session_id", "steps", "content")
 DOCUMENT = "trajectory.json"
 """How Harbor calls the ATIF document of a trial."""
@@ -89,14 +90,18 @@ def _placed(file: Path, given: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
 
 def _add(line: dict[str, Any], environment: str | None, where: _Place, there: set[str], out: Appender) -> bool:
     """Whether it was new."""
-    id = record_id(SOURCE, where.name, where.number, [line.get(key) for key in CONVERSATION_KEYS])
+    here = f"conversation {where.number} of {where.file}"
+    try:
+        id = record_id(SOURCE, where.name, where.number, [line.get(key) for key in CONVERSATION_KEYS])
+    except TypeError as error:  # such as bytes in a parquet file
+        raise DataError(f"{here} holds what is no JSON: {error}") from error
     if id in there:
         return False
     otherwise = f"{where.name.rpartition('.')[0]}-{where.number}"
     try:
         trajectory = _trajectory(line, environment, otherwise)
     except DataError as error:
-        raise DataError(f"conversation {where.number} of {where.file}: {error}") from error
+        raise DataError(f"{here}: {error}") from error
     out.append(Record(id, trajectory, Provenance(SOURCE, policy=f"file {where.name}", code_version=code_version())))
     return True
 
@@ -124,45 +129,9 @@ def _task_of(line: Mapping[str, Any], ids: tuple[str, ...], environment: str | N
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    readers = {".jsonl": _json_lines, ".json": _json, ".parquet": _parquet}
-    if path.suffix not in readers:
-        raise DataError(f"conversations come from a file that ends in {', '.join(readers)}; given: {path}")
-    if not path.is_file():
-        raise DataError(f"there is no file {path}")
-    for number, line in enumerate(readers[path.suffix](path), start=1):
-        if not isinstance(line, dict):
-            raise DataError(f"conversation {number} of {path} must be an object; given: {type(line).__name__}")
+    if path.suffix not in SUFFIXES:
+        raise DataError(f"conversations come from a file that ends in {', '.join(SUFFIXES)}; given: {path}")
+    for place, line in rows_of(path):
+        if isinstance(line, DataError):
+            raise DataError(f"{place} of {path}: {line}") from line
         yield line
-
-
-def _json_lines(path: Path) -> Iterator[Any]:
-    with path.open(encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield _loads(line, f"line {number} of {path}")
-
-
-def _json(path: Path) -> Iterator[Any]:
-    """An array of conversations, or one conversation."""
-    read = _loads(path.read_text(encoding="utf-8"), str(path))
-    yield from read if isinstance(read, list) else [read]
-
-
-def _loads(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{where} is no JSON ({error})") from error
-
-
-def _parquet(path: Path) -> Iterator[Any]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-    except pyarrow.ArrowInvalid as error:
-        raise DataError(f"{path} is no parquet file: {error}") from error
-    with file:
-        for batch in file.iter_batches(RECORDS_AT_ONCE):
-            yield from batch.to_pylist()

@@ -79,11 +79,11 @@ def _to_row(record: Record) -> dict[str, Any]:
         "failure_cause": failure.cause if failure else None,
         "failure_message": encodable(failure.message) if failure else None,
         "failure_traceback": encodable(failure.traceback) if failure else None,
-        "task": task.to_json(),
+        "task": encodable(task.to_json()),
         "opening": [_message_row(message) for message in trajectory.opening],
         "turns": [_turn_row(turn) for turn in trajectory.turns],
         "fingerprint": trajectory.fingerprint,
-        **vars(provenance),
+        **encodable(vars(provenance)),
         "sampling": _json(provenance.sampling),
         "annotations": _json(record.annotations),
     }

@@ -1,4 +1,4 @@
-"""Rows of a file that others made: JSON Lines, a JSON array, CSV with a head line, or parquet.
+"""Rows of a file that others made: JSON Lines, a JSON array or one object, CSV with a head line, or parquet.
 
 A line that is no row comes as the error that says why, so that a reader can name every bad line at once.
 """
@@ -17,6 +17,8 @@ Row = tuple[str, "dict[str, Any] | DataError"]
 """Where it stands, such as "line 3", and what stands there."""
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 ROWS_AT_ONCE = 1024
+LONGEST_CELL = 2**31 - 1
+"""Characters; the `csv` module stops at 131,072 by itself."""
 
 
 def rows_of(path: str | Path) -> Iterator[Row]:
@@ -78,18 +80,22 @@ def _json_array(path: str | Path) -> Iterator[Row]:
         raise DataError(f"there is no file {path}") from error
     except ValueError as error:
         raise DataError(f"{path} is no JSON: {error}") from error
-    if not isinstance(rows, list):
-        raise DataError(f"{path} must hold a JSON array; given: {type(rows).__name__}")
-    for number, row in enumerate(rows, start=1):
+    if not isinstance(rows, list | dict):
+        raise DataError(f"{path} must hold a JSON array, or one object; given: {type(rows).__name__}")
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
         yield f"row {number}", _object(row)
 
 
 def _csv_lines(path: str | Path) -> Iterator[Row]:
     """Numbered by the line of the file where a row ends, for a cell may hold line breaks."""
+    csv.field_size_limit(LONGEST_CELL)
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             head = next(reader, [])
+            twice = [name for place, name in enumerate(head) if name in head[:place]]
+            if twice:
+                raise DataError(f"{path} has the column {twice[0]!r} twice")
             for cells in reader:
                 if cells:
                     yield f"line {reader.line_num}", _csv_row(head, cells)

@@ -50,7 +50,10 @@ def task_command(name: str) -> Sequence[str]:
     if command or ":" in name:
         return command
     script = "data_preprocess." + name.replace("-", "_")
-    return (script,) if importlib.util.find_spec(script) else ()
+    try:
+        return (script,) if importlib.util.find_spec(script) else ()
+    except ModuleNotFoundError:  # no script is installed at all
+        return ()
 
 
 def _run(command: Sequence[str]) -> None:

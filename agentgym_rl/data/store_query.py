@@ -17,8 +17,6 @@ class Query:
     success: bool | None = None
     min_return: float | None = None
     """Lowest sum of the environment's rewards."""
-    max_return: float | None = None
-    """Highest sum of the environment's rewards."""
 
     def expression(self) -> Any:
         """The condition in Arrow's terms; None: all."""
@@ -28,8 +26,6 @@ class Query:
         conditions = [pc.field(name) == value for name, value in wanted.items() if value is not None]
         if self.min_return is not None:
             conditions.append(pc.field("return") >= self.min_return)
-        if self.max_return is not None:
-            conditions.append(pc.field("return") <= self.max_return)
         joined = None
         for condition in conditions:
             joined = condition if joined is None else joined & condition

@@ -17,7 +17,7 @@ nothing else is converted.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -84,10 +84,9 @@ class TaskMapping:
         Raises:
             DataError: a value is none that a task can have.
         """
-        inside = {name: value for name, value in self.constants.items() if name.startswith(PREFIX)}
-        arguments = {**task.arguments, **{name.removeprefix(PREFIX): value for name, value in inside.items()}}
-        fields_of_task = {name: value for name, value in self.constants.items() if name not in inside}
-        return replace(task, **{"arguments": arguments, **fields_of_task})
+        given, inside = _sorted_out(self.constants.items())
+        arguments = {**_object(given.get("arguments", task.arguments)), **inside}
+        return replace(task, **{**given, "arguments": arguments})
 
     def task(self, row: Mapping[str, Any]) -> Task:
         """The task of a row.
@@ -95,21 +94,13 @@ class TaskMapping:
         Raises:
             DataError: a column is missing or empty, or a value is none that a task can have.
         """
-        given: dict[str, Any] = {}
-        arguments: dict[str, Any] = {}
-        cells = ((name, _cell(row, column)) for name, column in self.columns.items())
-        for name, value in [*self.constants.items(), *cells]:
-            if value is None:
-                continue
-            if name.startswith(PREFIX):
-                arguments[name.removeprefix(PREFIX)] = value
-            else:
-                given[name] = _converted(name, value)
+        cells = [(name, _cell(row, column)) for name, column in self.columns.items()]
+        given, inside = _sorted_out([*self.constants.items(), *cells])
         for name in NEEDED:
             if name not in given:
                 raise DataError(f"{name} is empty (column {self.columns.get(name)!r})")
-        if arguments:
-            given["arguments"] = {**_object(given.get("arguments", {})), **arguments}
+        if inside:
+            given["arguments"] = {**_object(given.get("arguments", {})), **inside}
         return Task(**given)
 
 
@@ -132,6 +123,29 @@ def _inside(row: Mapping[str, Any], name: str) -> Any:
     if dot and isinstance(row.get(head), Mapping):
         return _inside(row[head], rest)
     raise DataError(f"there is no column {name!r}; {did_you_mean(name, row)}")
+
+
+def _sorted_out(values: Iterable[tuple[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of a task, and single arguments; a null is none."""
+    given: dict[str, Any] = {}
+    inside: dict[str, Any] = {}
+    for name, value in values:
+        if value is None:
+            continue
+        _require_json(name, value)
+        if name.startswith(PREFIX):
+            inside[name.removeprefix(PREFIX)] = value
+        else:
+            given[name] = _converted(name, value)
+    return given, inside
+
+
+def _require_json(name: str, value: Any) -> None:
+    """Raise a DataError where a value is none that a task can hold, such as a time or bytes of a parquet file."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} must be a JSON value ({error}); given: {value!r:.80}") from error
 
 
 def _converted(name: str, value: Any) -> Any:

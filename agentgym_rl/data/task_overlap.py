@@ -1,6 +1,6 @@
 """Tasks that are the same or nearly so, within a file and between files, such as training and test tasks.
 
-Two tasks are the same where environment, arguments and seed are. They are nearly the same where the texts in their
+Two tasks are the same where all but id, split and form of reply is. They are nearly the same where the texts in their
 arguments and prompts are. What every one of `MANY_TASKS` or more tasks of an environment says tells nothing and doesn't
 count, and neither do texts of fewer than `LEAST_WORDS` words.
 """
@@ -35,9 +35,14 @@ class Overlap(NamedTuple):
     """Of their texts; None: they are the same task."""
 
 
-def same_task(task: Task) -> str:
-    """A key that is equal for equal environment, arguments and seed, whatever the id."""
+def same_start(task: Task) -> str:
+    """A key that is equal for equal environment, arguments and seed, whatever else is asked there."""
     return record_id(task.environment, dict(task.arguments), task.seed)
+
+
+def same_task(task: Task) -> str:
+    """A key that is equal where prompt and reference answer are equal too."""
+    return record_id(same_start(task), task.prompt, task.reference_answer)
 
 
 def overlaps(tasks: Sequence[Listed], near: float) -> Iterator[Overlap]:

@@ -42,7 +42,7 @@ def load_tasks(path: str | Path, mapping: TaskMapping | None = None) -> list[Tas
     """The tasks of a file, in its order.
 
     Args:
-        path: .jsonl, .json (an array), .csv or .parquet; blank lines don't count.
+        path: .jsonl, .json (an array, or one task), .csv or .parquet; blank lines don't count.
         mapping: of its columns; None: its fields are named like those of a task, or `write_tasks` wrote it.
 
     Raises:
@@ -73,9 +73,11 @@ def read_task_file(path: str | Path, mapping: TaskMapping | None = None) -> Task
     if suffix not in SUFFIXES:
         raise DataError(f"tasks come from a file that ends in {', '.join(SUFFIXES)}; given: {path}")
     if suffix == ".parquet" and (mapping is None or not mapping.columns):
-        tasks = [mapping.over(task) if mapping else task for task in read_tasks(path)]
-        return TaskFile([Placed(f"row {number}", task) for number, task in enumerate(tasks, 1)], [])
-    if mapping is not None or suffix == ".csv":
+        written = [Placed(f"row {number}", task) for number, task in enumerate(read_tasks(path), 1)]
+        if mapping is None:
+            return TaskFile(written, [])
+        read = _checked((place, _or_error(mapping.over, task)) for place, task in written)
+    elif mapping is not None or suffix == ".csv":
         read = _checked(_mapped(path, mapping or TaskMapping()))
     else:
         read = _checked(_tasks_of_lines(path) if suffix == ".jsonl" else _tasks_of_array(path))
@@ -95,12 +97,19 @@ def _tasks_of_array(path: str | Path) -> Iterator[Line]:
 
 
 def _mapped(path: str | Path, mapping: TaskMapping) -> Iterator[Line]:
-    for place, row in rows_of(path):
-        if isinstance(row, DataError):
-            yield place, row
-        else:
+    one_head = Path(path).suffix == ".csv"
+
+    def task_of(row: dict[str, Any]) -> Task:
+        try:
             used = mapping if mapping.columns else mapping.named_like(list(row))
-            yield place, _or_error(used.task, row)
+        except ConfigurationError as error:
+            if one_head:  # it is wrong for every line
+                raise
+            raise DataError(str(error)) from error
+        return used.task(row)
+
+    for place, row in rows_of(path):
+        yield place, row if isinstance(row, DataError) else _or_error(task_of, row)
 
 
 def _or_error(read: Callable[[Any], Task], given: Any) -> Task | DataError:
