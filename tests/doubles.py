@@ -284,7 +284,7 @@ class HasChildren(Guess):
 class Everything(Environment):
     """Gives every field of every type that crosses a pipe, and echoes the action's tool calls."""
 
-    facts = Facts((-2.0, float("inf")), 9, None, False, False, False, False, True, "own", "MIT")
+    facts = Facts((-2.0, float("inf")), 9, None, False, False, False, False, True, source="own", licence="MIT")
     instructions = "Say everything."
     tools = (ToolSchema("say", "Say it.", {"type": "object", "properties": {"it": {"type": "array"}}}),)
 

@@ -26,6 +26,17 @@ class Maze(BlockingEnvironment):
     def step(self, action):
         found = importlib.util.find_spec(action.content)
         return StepResult.going_on(str(found and found.origin))
+
+class Guided(Maze):
+    """Has an expert, whose only action is the end."""
+
+    facts = Facts(reward_range=(0.0, 1.0), max_turns=3, expert_success=1.0)
+
+    def step(self, action):
+        return StepResult.at_end(1.0, success=action.content == "out")
+
+    def expert_action(self):
+        return "out"
 '''
 """A module that is installed, with its package `only_here`, in another interpreter alone."""
 

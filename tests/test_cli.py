@@ -58,7 +58,7 @@ def test_importing_the_command_line_imports_nothing_heavy():
 
 
 def test_envs_lists_each_environment_with_its_summary():
-    lines = [line for line in run("envs").stdout.splitlines() if f" {STAIRS} " in line]
+    lines = [line for line in run("envs").stdout.splitlines() if line.startswith(f"│ {STAIRS} ")]
     assert len(lines) == 1
     assert "Climb the stairs with `up`." in lines[0]
     assert "100%" in lines[0]

@@ -16,6 +16,9 @@ from agentgym_rl.environments.interpreter import variable_of
 from agentgym_rl.environments.process import ProcessEnvironment
 from agentgym_rl.environments.threaded import ThreadedEnvironment
 from agentgym_rl.errors import ConfigurationError, EnvironmentFailed
+from agentgym_rl.evaluation.policies import policies
+from agentgym_rl.evaluation.reference import Way, try_tasks
+from agentgym_rl.evaluation.run import evaluate
 from agentgym_rl.messages import assistant
 from agentgym_rl.task import Task
 
@@ -85,6 +88,20 @@ async def test_another_interpreter_plays_with_its_own_packages_and_this_copy_of_
         assert await told(environment, "agentgym_rl.task") == sys.modules["agentgym_rl.task"].__file__
         for ours in ("torch", "verl", "psutil", "verl_ext"):
             assert await told(environment, ours) == "None"
+
+
+async def test_an_expert_plays_where_only_the_other_interpreter_can_import_the_class(other_python, monkeypatch):
+    for name in ("GUIDED", "MAZE"):
+        monkeypatch.setenv(f"OPENMANUS_PYTHON_ELSEWHERE_{name}", str(other_python))
+    guided, maze = Task("g", "elsewhere:Guided"), Task("m", "elsewhere:Maze")
+    trials = await try_tasks([guided, maze])
+    assert [(trial.way, trial.trouble) for trial in trials] == [(Way.EXPERT, ""), (Way.NONE, "")]
+    with policies("expert") as make_policy:
+        assert (await evaluate(make_policy, [guided])).rows[0].success is True
+        with pytest.raises(ConfigurationError, match="Maze has no expert"):
+            await evaluate(make_policy, [maze])
+    with policies("random") as make_policy, pytest.raises(ConfigurationError, match="Maze does not list its actions"):
+        await evaluate(make_policy, [maze])
 
 
 async def test_an_environment_of_this_project_runs_under_it_too(other_python, monkeypatch):

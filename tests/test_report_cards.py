@@ -15,7 +15,7 @@ from agentgym_rl.cli import app
 from agentgym_rl.data.sample_tasks import sample_tasks, task_command
 from agentgym_rl.environments import registry
 from agentgym_rl.environments.interpreter import variable_of
-from agentgym_rl.errors import ConfigurationError, DataError
+from agentgym_rl.errors import ConfigurationError, DataError, Manner, ToolFailed
 from agentgym_rl.evaluation import card_files
 from agentgym_rl.evaluation.card_files import CardFiles
 from agentgym_rl.evaluation.report_card import CardSettings, ReportCard, report_card, summary
@@ -96,12 +96,23 @@ def test_a_broken_rule_stands_on_the_card():
     assert [rule.partition(":")[0] for rule in card.broken_rules] == ["rewards"]
 
 
-def test_an_environment_that_fails_is_measured_as_failing_and_not_as_missing():
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ValueError("the level file is broken"), "environment_raised"),
+        (ToolFailed("the search server is gone", Manner.CRASHED), "tool_crashed"),
+    ],
+)
+def test_an_environment_that_fails_is_measured_as_failing_and_not_as_missing(monkeypatch, error, cause):
+    def reset(self, task):
+        raise error
+
+    monkeypatch.setattr(RaisesInReset, "reset", reset)
     card = card_of(name_of(RaisesInReset), settings=SETTINGS)
     assert card.reason == ""
     assert card.broken_rules[0].startswith("answers: ")
     assert card.expert.success.value is None
-    assert card.expert.failures == {"environment_raised": 2}
+    assert card.expert.failures == {cause: 2}
     assert cells(card)[2] == "no verdict, 2 failed"
 
 
@@ -130,10 +141,9 @@ def test_what_a_reset_refuses_is_the_reason():
     assert card.domain == "any AgentGym server"
 
 
-def test_a_script_that_lacks_something_is_the_reason():
-    assert card_of("toolbench").reason == (
-        "`python -m data_preprocess.toolbench`: the following arguments are required: files, --url"
-    )
+@pytest.mark.parametrize(("name", "lacks"), [("toolbench", "files, --url"), ("openenv", "--base-url")])
+def test_a_script_that_lacks_something_is_the_reason(name, lacks):
+    assert card_of(name).reason == f"`python -m data_preprocess.{name}`: the following arguments are required: {lacks}"
 
 
 # ---- sample tasks
@@ -161,6 +171,11 @@ def test_a_script_draws_as_many_tasks_as_are_asked_for_and_the_same_again():
 
 def test_without_a_script_each_seed_is_a_task():
     assert [(task.environment, task.seed) for task in sample_tasks(STAIRS, 2, seed=7)] == [(STAIRS, 7), (STAIRS, 8)]
+
+
+def test_where_no_script_is_installed_each_seed_is_a_task_too(monkeypatch):
+    monkeypatch.setitem(sys.modules, "data_preprocess", None)
+    assert task_command("maze") == ()
 
 
 def test_a_script_that_fails_is_told_by_its_last_line(monkeypatch):
@@ -198,6 +213,24 @@ def test_a_card_is_kept_until_code_settings_or_interpreter_change(tmp_path, monk
         patch.setenv(variable_of(STAIRS), sys.executable)
         assert files.kept(STAIRS) is None
     assert files.kept(STAIRS) == card
+
+
+def test_a_card_of_another_interpreter_whose_packages_may_have_changed_is_made_again(tmp_path, monkeypatch):
+    files, card = CardFiles(tmp_path, SETTINGS), card_of(STAIRS, stairs("a"))
+    with monkeypatch.context() as patch:
+        patch.setenv(variable_of(STAIRS), sys.executable)
+        files.keep(card)
+        assert files.kept(STAIRS) is None
+    assert files.kept(STAIRS) is None
+
+
+@pytest.mark.parametrize("name", ["no_such_package.envs:Maze", "sys:Maze"])
+def test_a_class_without_a_file_of_its_module_has_a_card_all_the_same(tmp_path, name):
+    card = card_of(name)
+    assert card.reason
+    CardFiles(tmp_path, SETTINGS).keep(card)
+    (path,) = tmp_path.iterdir()
+    assert ReportCard.from_dict(json.loads(path.read_text())["card"]) == card
 
 
 def test_a_card_without_figures_and_a_file_that_was_cut_off_are_made_again(tmp_path):

@@ -11,10 +11,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from agentgym_rl.data.task_overlap import same_task
-from agentgym_rl.episode import play
 from agentgym_rl.errors import AgentGymError
 from agentgym_rl.evaluation.reference import LIMITS
-from agentgym_rl.evaluation.run import LEASE_MARGIN
+from agentgym_rl.evaluation.run import play_one
 from agentgym_rl.policy import ExpertPolicy
 from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.task import Task
@@ -44,10 +43,7 @@ async def _play(tasks: Sequence[Task]) -> list[int | None]:
 
 async def _turns(task: Task, pool: EnvironmentPool) -> int | None:
     try:
-        async with pool.lease(task.environment, LIMITS.episode_seconds + LEASE_MARGIN) as environment:
-            if environment.facts.expert_success is None:
-                return None
-            trajectory = await play(ExpertPolicy(environment), environment, task, LIMITS)
-    except AgentGymError:  # it can't be played here
+        trajectory = await play_one(lambda environment, *_: ExpertPolicy(environment), task, 0, LIMITS, pool)
+    except AgentGymError:  # there is no expert, or it can't be played here
         return None
     return len(trajectory.turns) if trajectory.success else None

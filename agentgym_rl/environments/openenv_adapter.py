@@ -86,7 +86,6 @@ class OpenEnv(Environment):
         licence="BSD-3-Clause",
     )
     host_arguments = frozenset({"base_url"})
-    task_command = ("data_preprocess.openenv", "--base-url", "http://localhost:8000")
 
     def __init__(self) -> None:
         self._session: Session | None = None

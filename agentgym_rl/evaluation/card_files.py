@@ -1,7 +1,8 @@
 """Report cards as files: one JSON a card, so that a run that was cut off goes on, and a table of all.
 
 Invariant: a card is taken from its file only where the same code on the same packages would be measured with the same
-settings; one that says why nothing could be played is never taken. Every file is written whole or not at all.
+settings; one that says why nothing could be played is never taken, nor is one of another interpreter, whose
+packages are not seen from here. Every file is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class CardFiles:
 
     def kept(self, name: str) -> ReportCard | None:
         """The card that would come out again; None: it has to be made."""
+        if os.environ.get(variable_of(name)):
+            return None
         try:
             row = json.loads(self._path(name).read_text(encoding="utf-8"))
             card = ReportCard.from_dict(row["card"])
@@ -81,9 +84,12 @@ def _code() -> str:
 
 
 def _module(name: str) -> str:
-    """A digest of the module that has the class, which need not be of this package."""
-    found = importlib.util.find_spec(registry.target(name).partition(":")[0])
-    if found is None or found.origin is None:
+    """A digest of the module that has the class, which need not be of this package; empty: there is no such file."""
+    try:
+        found = importlib.util.find_spec(registry.target(name).partition(":")[0])
+    except ModuleNotFoundError:  # of the package that it would lie in
+        return ""
+    if found is None or not found.has_location or found.origin is None:
         return ""
     return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()[:16]
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from agentgym_rl.environment import Environment
 from agentgym_rl.environments import registry
 from agentgym_rl.environments.interpreter import interpreter_of
-from agentgym_rl.episode import Limits, play
-from agentgym_rl.errors import BoundaryError, ConfigurationError, DataError, EnvironmentFailed, boundary
-from agentgym_rl.evaluation.run import LEASE_MARGIN
+from agentgym_rl.episode import Limits
+from agentgym_rl.errors import AgentGymError, BudgetExhausted, ConfigurationError
+from agentgym_rl.evaluation.run import play_one
 from agentgym_rl.messages import Message, ToolCall, assistant
-from agentgym_rl.policy import ExpertPolicy, Policy, Reply, ScriptedPolicy
+from agentgym_rl.policy import Act, ExpertPolicy, Policy, Reply
 from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.task import Task
 from agentgym_rl.together import all_or_cancel
@@ -83,28 +83,41 @@ class _Kind(NamedTuple):
 
 
 async def _try(task: Task, kind: _Kind, pool: EnvironmentPool) -> Trial:
-    way = Way.NONE
+    reference = _Reference(task, kind.answer_tool)
     try:
-        async with pool.lease(task.environment, LIMITS.episode_seconds + LEASE_MARGIN) as environment:
-            way, policy = _reference(environment, task, kind.answer_tool)
-            if policy is None:
-                call, what = environment.reset(task), f"reset of environment {task.environment!r}"
-                await boundary(call, EnvironmentFailed, what, LIMITS.reset_seconds)
-                return Trial(task, way, "")
-            return Trial(task, way, _judged(await play(policy, environment, task, LIMITS), way))
-    except (ConfigurationError, DataError) as error:
-        return Trial(task, way, f"can't be set up: {error}")
-    except BoundaryError as error:
-        return Trial(task, way, f"{error.cause_name}: {error}")
+        trajectory = await play_one(reference.of, task, 0, LIMITS, pool)
+    except AgentGymError as error:
+        return Trial(task, reference.way, f"can't be set up: {error}")
+    return Trial(task, reference.way, _judged(trajectory, reference.way))
 
 
-def _reference(environment: Environment, task: Task, answer_tool: str) -> tuple[Way, Policy | None]:
-    if environment.facts.expert_success is not None:
-        return Way.EXPERT, ExpertPolicy(environment)
-    answer = _answer(task.reference_answer)
-    if answer is None or not (answer_tool or environment.facts.any_text):
-        return Way.NONE, None
-    return Way.ANSWER, _Caller(answer_tool, answer) if answer_tool else ScriptedPolicy([answer])
+class _Reference:
+    """Does what the environment's expert would do, or else gives the task's reference answer once, or else nothing.
+
+    It chooses at its first reply: the facts of another interpreter are known once the environment was reset.
+    """
+
+    def __init__(self, task: Task, answer_tool: str):
+        self.way = Way.NONE
+        self._answer = _answer(task.reference_answer)
+        self._tool = answer_tool
+
+    def of(self, environment: Environment, task: Task, episode: int) -> Policy:
+        """A `PolicyFactory`."""
+        self._environment = environment
+        return self
+
+    async def reply(self, conversation: Sequence[Message]) -> Reply:
+        facts = self._environment.facts
+        if facts.expert_success is not None:
+            self.way = Way.EXPERT
+            return await ExpertPolicy(self._environment).reply(conversation)
+        if self._answer is None or self.way is Way.ANSWER or not (self._tool or facts.any_text):
+            raise BudgetExhausted("there is no other reference answer")
+        self.way = Way.ANSWER
+        # Beside a call its text says nothing, but a reply form refuses one without text.
+        calls = (ToolCall(self._tool, {"answer": self._answer}, "answer"),) if self._tool else ()
+        return Act(assistant(self._answer, calls))
 
 
 def _answer(reference: Any) -> str | None:
@@ -116,20 +129,10 @@ def _answer(reference: Any) -> str | None:
     return json.dumps(reference, ensure_ascii=False)
 
 
-class _Caller:
-    """Gives its answer by a call of the tool that takes answers."""
-
-    def __init__(self, tool: str, answer: str):
-        self._message = assistant("", (ToolCall(tool, {"answer": answer}, "answer"),))
-
-    async def reply(self, conversation: Sequence[Message]) -> Reply:
-        return Reply(self._message)
-
-
 def _judged(trajectory: Trajectory, way: Way) -> str:
     if trajectory.failure:
         return f"{trajectory.failure.cause}: {trajectory.failure.message}"
-    if trajectory.success:
+    if trajectory.success or way is Way.NONE:
         return ""
     verdict = "was not solved" if trajectory.success is False else "got no verdict"
     by = "by the expert" if way is Way.EXPERT else "by its reference answer"

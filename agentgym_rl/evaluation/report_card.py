@@ -20,7 +20,7 @@ from agentgym_rl.environment import Facts
 from agentgym_rl.environments import registry
 from agentgym_rl.environments.contract import check_environment
 from agentgym_rl.episode import Limits, play
-from agentgym_rl.errors import ConfigurationError, DataError, EnvironmentFailed, boundary
+from agentgym_rl.errors import BoundaryError, ConfigurationError, DataError, EnvironmentFailed, boundary
 from agentgym_rl.evaluation.policies import Sampling, policies
 from agentgym_rl.evaluation.success import Estimate, success_rate
 from agentgym_rl.task import Task
@@ -149,7 +149,7 @@ async def _require_playable(name: str, task: Task, isolation: registry.Isolation
     A reset that fails is the contract's to report.
     """
     async with registry.opened(name, isolation) as environment:
-        with suppress(EnvironmentFailed):
+        with suppress(BoundaryError):
             await boundary(environment.reset(task), EnvironmentFailed, f"reset of {name!r}", Limits().reset_seconds)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentgym_rl.environment import Environment
 from agentgym_rl.environments import registry
@@ -61,31 +61,48 @@ async def evaluate(
     """
     require_playable(tasks, concurrency, episodes_per_task)
     settings = dict(settings or {})
-    file = RowsFile(rows_file, settings) if rows_file is not None else None
+    kept = _Kept(RowsFile(rows_file, settings) if rows_file is not None else None, trajectories)
     slots = asyncio.Semaphore(concurrency)
 
     async def row_of(task: Task, episode: int) -> EpisodeRow:
-        trajectory = None
-        row = file.done.get((task.id, episode)) if file else None
-        if trajectories is not None and (task.id, episode) not in trajectories:
-            row = None
+        trajectory, row = None, kept.row(task, episode)
         if row is None:
             async with slots:
                 trajectory = await play_one(make_policy, task, episode, limits, lender)
-            row = EpisodeRow.from_trajectory(trajectory, episode)
-            if trajectories is not None:  # before its row, which says that the episode is done
-                trajectories.append(trajectory, episode)
-            if file:
-                file.append(row)
+            row = kept.add(trajectory, episode)
         if on_episode:
             on_episode(row, trajectory)
         return row
 
     async with nullcontext(pool) if pool else EnvironmentPool(concurrency, isolation) as lender:
         rows = await all_or_cancel([row_of(task, episode) for task in tasks for episode in range(episodes_per_task)])
-    if trajectories is not None:
-        trajectories.publish((row.task, row.episode) for row in rows)
+    kept.publish(rows)
     return Evaluation(tuple(rows), settings)
+
+
+class _Kept(NamedTuple):
+    """Where the episodes of this run and earlier ones are kept, if they are."""
+
+    rows: RowsFile | None
+    trajectories: TrajectoriesFile | None
+
+    def row(self, task: Task, episode: int) -> EpisodeRow | None:
+        """Of an episode that need not be played again."""
+        key = task.id, episode
+        lacks_trajectory = self.trajectories is not None and key not in self.trajectories
+        return self.rows.done.get(key) if self.rows is not None and not lacks_trajectory else None
+
+    def add(self, trajectory: Trajectory, episode: int) -> EpisodeRow:
+        row = EpisodeRow.from_trajectory(trajectory, episode)
+        if self.trajectories is not None:  # before its row, which says that the episode is done
+            self.trajectories.append(trajectory, episode)
+        if self.rows is not None:
+            self.rows.append(row)
+        return row
+
+    def publish(self, rows: Sequence[EpisodeRow]) -> None:
+        if self.trajectories is not None:
+            self.trajectories.publish((row.task, row.episode) for row in rows)
 
 
 def require_playable(tasks: Sequence[Task], concurrency: int, episodes_per_task: int) -> None:
