@@ -66,6 +66,7 @@ def test_checkpoints_come_in_the_order_of_their_steps(tmp_path: Path) -> None:
     [
         ({5: 0.1, 10: 0.4, 15: 0.9}, 10),  # the first that is good enough, not the best
         ({5: 0.1, 10: 0.3, 15: 0.2}, 10),  # none is: the best one
+        ({5: 0.0, 10: 0.0, 15: 0.0}, 15),  # all are alike: the one that has imitated longest
     ],
 )
 def test_imitation_stops_at_the_first_checkpoint_that_is_good_enough(
@@ -75,14 +76,23 @@ def test_imitation_stops_at_the_first_checkpoint_that_is_good_enough(
         folder = tmp_path / "sft_checkpoints" / f"global_step_{step}" / "huggingface"
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(str(step))
-    monkeypatch.setattr(select_sft, "SKIPPED", 0)
+
+    async def score(path: Path, *_: object) -> float:
+        return scores[int(path.parent.name.rpartition("_")[2])]
+
     monkeypatch.setattr(select_sft, "read_tasks", lambda path: [])
-    monkeypatch.setattr(
-        select_sft, "sampled_success", lambda path, *_: scores[int(path.parent.name.rpartition("_")[2])]
-    )
-    monkeypatch.setattr(sys, "argv", ["select_sft", "--out", str(tmp_path)])
+    monkeypatch.setattr(select_sft, "sampled_score", score)
+    monkeypatch.setattr(sys, "argv", ["select_sft", "--out", str(tmp_path), "--skip", "0"])
     select_sft.main()
     assert (tmp_path / "sft" / "config.json").read_text() == str(chosen)
+
+
+def test_skipping_every_checkpoint_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sft_checkpoints" / "global_step_5" / "huggingface").mkdir(parents=True)
+    monkeypatch.setattr(select_sft, "read_tasks", lambda path: [])
+    monkeypatch.setattr(sys, "argv", ["select_sft", "--out", str(tmp_path), "--skip", "1"])
+    with pytest.raises(DataError, match="there are 1 checkpoints, and --skip 1 leaves none to choose from"):
+        select_sft.main()
 
 
 def evaluated(folder: Path, stage: str, sampler: str, solved: int, of: int = 10) -> None:

@@ -268,11 +268,24 @@ def test_every_goal_belongs_to_one_split_and_is_crafted_in_time():
     assert built == data_set.build([2, 1], {"train": 40, "validation": 5, "test": 9}, max_turns=6, seed=1)
 
 
+def test_shared_goals_are_every_splits_and_no_two_tasks_open_alike():
+    sizes = {"train": 40, "validation": 8, "test": 16}
+    built = data_set.build([1, 2], sizes, max_turns=8, seed=1, shared_goals=6)
+    tasks = [task for split in built.values() for task in split]
+    openings = {recipe_book().opening(task.arguments["goal"], task.seed) for task in tasks}
+    assert len(openings) == len({task.id for task in tasks}) == 64
+    assert len({task.arguments["goal"] for task in tasks}) == 6
+    assert {task.arguments["goal"] for task in built["test"]} <= {task.arguments["goal"] for task in built["train"]}
+    assert built == data_set.build([2, 1], sizes, max_turns=8, seed=1, shared_goals=6)
+
+
 def test_what_can_not_be_dealt_is_said():
     with pytest.raises(DataError, match="textcraft has 11 different tasks; 12 were asked for"):
         data_set.build([4], {"train": 12}, max_turns=100, seed=0)
     with pytest.raises(ConfigurationError, match="no goal of depth 7; known depths: 1, 2, 3, 4"):
         data_set.build([7], {"train": 1}, max_turns=20, seed=0)
+    with pytest.raises(ConfigurationError, match=r"shared_goals must be in 1\.\.11; given: 12"):
+        data_set.build([4], {"train": 1}, max_turns=100, seed=0, shared_goals=12)
 
 
 def test_the_command_line_writes_one_file_a_split(tmp_path, capsys):

@@ -2,7 +2,8 @@
 
     python -m recipes.quickstart.select_sft --out outputs/quickstart/seed-0
 
-The checkpoint's Hugging Face folder is copied to <out>/sft. If none is good enough, the best one is taken and said so.
+The checkpoint's Hugging Face folder is copied to <out>/sft. If none is good enough, the best one is taken and said so;
+of several that are equally good, the last. `--by return` asks for the mean return instead, where tasks earn in parts.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from agentgym_rl.data.parquet import read_tasks
@@ -18,10 +20,11 @@ from agentgym_rl.errors import DataError
 from agentgym_rl.evaluation.policies import Sampling, policies
 from agentgym_rl.evaluation.result import Summary
 from agentgym_rl.evaluation.run import evaluate
+from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.task import Task
 
 ENOUGH = 0.35
-"""Sampled success on the validation tasks at which imitation ends and reinforcement begins."""
+"""Of the validation tasks, by sampling: where imitation ends and reinforcement begins, unless told otherwise."""
 
 SKIPPED = 4
 """The first checkpoints are far from good enough; playing them takes longest, since they say nothing sensible."""
@@ -35,10 +38,29 @@ def checkpoints(folder: Path) -> list[Path]:
     return found
 
 
-def sampled_success(checkpoint: Path, tasks: list[Task], max_tokens: int, seed: int) -> float:
-    with policies(f"checkpoint:{checkpoint}", Sampling(1.0, max_tokens, seed)) as make_policy:
-        evaluation = asyncio.run(evaluate(make_policy, tasks, Limits(), concurrency=64))
-    return judged_rate(evaluation.overall())
+async def sampled_score(
+    checkpoint: Path, tasks: Sequence[Task], pool: EnvironmentPool, given: argparse.Namespace
+) -> float:
+    """Success rate or mean return on the tasks."""
+    with policies(f"checkpoint:{checkpoint}", Sampling(1.0, given.max_tokens, given.seed)) as make_policy:
+        found = await evaluate(make_policy, tasks, Limits(), given.concurrency, pool=pool)
+    return judged_rate(found.overall()) if given.by == "success" else judged_return(found.overall())
+
+
+async def scored(given: argparse.Namespace) -> dict[Path, float]:
+    """The score of each checkpoint in turn, up to the first that is good enough."""
+    tasks = read_tasks(given.out / "data" / "validation.parquet")
+    found = checkpoints(given.out / "sft_checkpoints")
+    if given.skip >= len(found):
+        raise DataError(f"there are {len(found)} checkpoints, and --skip {given.skip} leaves none to choose from")
+    scores: dict[Path, float] = {}
+    async with EnvironmentPool(given.concurrency) as pool:
+        for checkpoint in found[given.skip :]:
+            scores[checkpoint] = await sampled_score(checkpoint, tasks, pool, given)
+            print(f"{checkpoint.parent.name}: {given.by} {scores[checkpoint]:.1%} on the validation tasks", flush=True)
+            if scores[checkpoint] >= given.enough:
+                break
+    return scores
 
 
 def judged_rate(summary: Summary) -> float:
@@ -52,22 +74,31 @@ def judged_rate(summary: Summary) -> float:
     return summary.success.value
 
 
+def judged_return(summary: Summary) -> float:
+    """The mean return.
+
+    Raises:
+        DataError: every episode failed.
+    """
+    if summary.mean_return is None:
+        raise DataError(f"every one of {summary.episodes} episodes failed: {dict(summary.failures)}")
+    return summary.mean_return
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m recipes.quickstart.select_sft", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="the run's folder")
     parser.add_argument("--max-tokens", type=int, default=6, help="of one reply")
     parser.add_argument("--seed", type=int, default=0, help="of the sampler")
+    parser.add_argument("--by", choices=("success", "return"), default="success", help="what must be good enough")
+    parser.add_argument("--enough", type=float, default=ENOUGH, help="how good that must be")
+    parser.add_argument("--concurrency", type=int, default=64, help="episodes under way at once")
+    parser.add_argument("--skip", type=int, default=SKIPPED, help="checkpoints that are not played")
     given = parser.parse_args()
-    tasks = read_tasks(given.out / "data" / "validation.parquet")
-    scores: dict[Path, float] = {}
-    for checkpoint in checkpoints(given.out / "sft_checkpoints")[SKIPPED:]:
-        scores[checkpoint] = sampled_success(checkpoint, tasks, given.max_tokens, given.seed)
-        print(f"{checkpoint.parent.name}: {scores[checkpoint]:.1%} of the validation tasks", flush=True)
-        if scores[checkpoint] >= ENOUGH:
-            break
-    chosen = max(scores, key=lambda path: scores[path])
-    if scores[chosen] < ENOUGH:
-        print(f"no checkpoint reached {ENOUGH:.0%}; going on with the best one")
+    scores = asyncio.run(scored(given))
+    chosen = max(reversed(scores), key=lambda path: scores[path])
+    if scores[chosen] < given.enough:
+        print(f"no checkpoint reached {given.enough:.0%}; going on with the best one")
     shutil.copytree(chosen, given.out / "sft", dirs_exist_ok=True)
     print(f"{chosen.parent.name} becomes the start of GRPO")
 
