@@ -15,7 +15,7 @@ ALFWORLD = ["alfworld==0.4.2", *TEXTWORLD, "fast-downward-textworld==20.6.4"]
 TEXTWORLD_EXPRESS = ["textworld-express==1.1.0", "py4j>=0.10.9"]
 # Pins nltk, reasoning-gym and msgspec, so that it is best given an interpreter of its own.
 GEM = ["gem-llm==0.1.0"]
-OPENENV = ["jsonschema>=4.20"]
+OPENENV = ["jsonschema>=4.20", "referencing>=0.28.4"]
 # A server of small models for recipes/judge, which installs it without its dependencies.
 LLAMACPP = ["xllamacpp==2026.10.11549"]
 # The games of a seed may differ between versions.
@@ -35,7 +35,7 @@ TOOLBENCH = ["httpx>=0.27,<1"]
 DATA = ["datasketch==2.0.0"]
 SERVER = ["openai>=1.50"]
 # mcp, and what it is built on as far as we name it.
-MCP = ["mcp>=2.3,<3", "anyio>=4.9", "httpx2>=2.10", "jsonschema>=4.20"]
+MCP = ["mcp>=2.3,<3", "anyio>=4.9", "httpx2>=2.10", "jsonschema>=4.20", "referencing>=0.28.4"]
 # The client needs httpx alone, the server of environments the rest.
 AGENTGYM = ["httpx>=0.27,<1", "fastapi>=0.115,<1", "uvicorn>=0.30,<1", "pydantic>=2.7,<3"]
 

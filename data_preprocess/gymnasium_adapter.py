@@ -6,12 +6,11 @@ environments that always start the same, and differ in what chance does later).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentgym_rl.commands.options import json_object
 from agentgym_rl.environments.gymnasium_adapter import Gymnasium, GymnasiumText
-from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.task import Task
 from data_preprocess.splits import draw_distinct, parser_of, sizes_of, write_splits
 
@@ -54,10 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--text", action="store_true", help="the action space is a text space")
     parser.add_argument("--alike", action="store_true", help="tasks may open alike, if their seeds differ")
     given = parser.parse_args(arguments)
-    try:
-        task_arguments = json.loads(given.arguments)
-    except json.JSONDecodeError as error:
-        raise ConfigurationError(f"--arguments must be a JSON object; given: {given.arguments!r}") from error
+    task_arguments = json_object(given.arguments, "--arguments")
     write_splits(build(task_arguments, sizes_of(given), given.seed, given.text, given.alike), given.out)
 
 

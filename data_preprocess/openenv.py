@@ -5,12 +5,11 @@ No two tasks of any split have the same seed, which the server's reset is given.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentgym_rl.commands.options import json_object
 from agentgym_rl.environments.openenv_adapter import DEFAULT_MAX_TURNS
-from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.task import Task
 from data_preprocess.splits import draw_distinct, parser_of, sizes_of, write_splits
 
@@ -44,19 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     task_arguments = {"base_url": given.base_url, "max_turns": given.max_turns}
     if given.success_reward is not None:
         task_arguments["success_reward"] = given.success_reward
-    if reset := _object(given.reset):
+    if reset := json_object(given.reset, "--reset"):
         task_arguments["reset"] = reset
     write_splits(build(task_arguments, sizes_of(given), given.seed), given.out)
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        value = None
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"--reset must be a JSON object; given: {text!r}")
-    return value
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from agentgym_rl.environments import registry
+from agentgym_rl.episode import Limits
+from agentgym_rl.errors import EnvironmentFailed, boundary
 from agentgym_rl.task import Task
 
 
@@ -18,9 +20,15 @@ def opening_of(name: str) -> Iterator[Callable[[Task], str]]:
     async def make() -> registry.Environment:
         return registry.make(name)
 
+    def opening(task: Task) -> str:
+        reset = boundary(environment.reset(task), EnvironmentFailed, f"reset of {name!r}", Limits().reset_seconds)
+        return "\n".join(message.content for message in loop.run_until_complete(reset))
+
     try:
         environment = loop.run_until_complete(make())
-        yield lambda task: "\n".join(message.content for message in loop.run_until_complete(environment.reset(task)))
-        loop.run_until_complete(environment.close())
+        try:
+            yield opening
+        finally:
+            loop.run_until_complete(environment.close())
     finally:
         loop.close()

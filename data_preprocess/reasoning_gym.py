@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentgym_rl.commands.options import json_object
 from agentgym_rl.environments.reasoning_gym import ReasoningGym, dataset_names
-from agentgym_rl.errors import require_allowed_keys
+from agentgym_rl.errors import ConfigurationError, require_allowed_keys
 from agentgym_rl.task import Task
 from data_preprocess.splits import draw_distinct, parser_of, require_sizes, sizes_of, write_splits
 
@@ -67,21 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of("reasoning_gym", __doc__, train=1050, validation=105, test=210)
     parser.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="default: all 105")
     parser.add_argument(
-        "--configs", type=_object, default={}, help='JSON, e.g. \'{"countdown": {"min_numbers": 3, "max_numbers": 3}}\''
+        "--configs", default="{}", help='JSON, e.g. \'{"countdown": {"min_numbers": 3, "max_numbers": 3}}\''
     )
     parser.add_argument("--max-turns", type=int, default=1, help="tries at an answer that can be read")
     given = parser.parse_args(arguments)
-    write_splits(build(given.datasets, given.configs, sizes_of(given), given.max_turns, given.seed), given.out)
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        value = None
-    if not isinstance(value, dict) or not all(isinstance(config, dict) for config in value.values()):
-        raise argparse.ArgumentTypeError(f"a JSON object of objects; given: {text!r}")
-    return value
+    configs = json_object(given.configs, "--configs")
+    if wrong := [name for name, config in configs.items() if not isinstance(config, dict)]:
+        raise ConfigurationError(f"--configs holds an object for each dataset; given for {wrong[0]!r}: {given.configs}")
+    write_splits(build(given.datasets, configs, sizes_of(given), given.max_turns, given.seed), given.out)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ question's own `context`. A question that stands in the file twice is taken once
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,8 @@ from data_preprocess.splits import deal, parser_of, sizes_of, write_splits
 ENVIRONMENT = "search-qa"
 IDS = ("id", "_id", "qid", "question_id")
 ANSWERS = ("golden_answers", "answers", "answer")
+_LIST = re.compile(r"""\[\s*["'\]]""")
+"""How a list begins that was written as text."""
 
 
 def build(
@@ -29,7 +33,7 @@ def build(
     """Deal the questions to the splits.
 
     Args:
-        files: of questions.
+        files: of questions; of several, the file's number stands before each id.
         sizes: tasks per split.
         corpus: file of passages; None: each question brings its own as `context`.
         max_turns: limit of turns of every task.
@@ -41,12 +45,14 @@ def build(
     """
     shared = {"max_turns": max_turns} | ({"corpus": str(corpus.resolve())} if corpus else {})
     tasks: dict[str, Task] = {}
-    for path in files:
+    files = list(files)
+    for number, path in enumerate(files, start=1):
+        mark = f"{number}-" if len(files) > 1 else ""  # FlashRAG's sets all have the ids test_0, test_1, ...
         for place, row in rows_of(path):
             try:
                 if isinstance(row, DataError):
                     raise row
-                task = _task(row, f"{path.stem}-{place.split()[-1]}", shared)
+                task = _task(row, f"{path.stem}-{place.split()[-1]}", mark, shared)
             except (ConfigurationError, DataError) as error:
                 raise DataError(f"{path}: {place}: {error}") from error
             tasks.setdefault(plain(task.arguments["question"]), task)
@@ -54,7 +60,7 @@ def build(
     return {split: [replace(tasks[key], split=split) for _, key in pairs] for split, pairs in dealt.items()}
 
 
-def _task(row: Mapping[str, Any], otherwise: str, shared: Mapping[str, Any]) -> Task:
+def _task(row: Mapping[str, Any], otherwise: str, mark: str, shared: Mapping[str, Any]) -> Task:
     question, answers = row.get("question"), next((row[name] for name in ANSWERS if row.get(name)), None)
     if not isinstance(question, str) or not plain(question):
         raise DataError(f"a question is a text under `question`; given: {question!r:.80}")
@@ -62,15 +68,25 @@ def _task(row: Mapping[str, Any], otherwise: str, shared: Mapping[str, Any]) -> 
     if "corpus" not in shared:
         arguments["passages"] = _passages(row.get("context"))
     id = next((str(row[name]) for name in IDS if row.get(name) not in (None, "")), otherwise)
-    return Task(id, ENVIRONMENT, arguments, reference_answer=list(right_answers(answers)))
+    return Task(mark + id, ENVIRONMENT, arguments, reference_answer=list(right_answers(_listed(answers))))
+
+
+def _listed(answers: Any) -> Any:
+    """A cell of a CSV file holds a list of answers as JSON."""
+    if not isinstance(answers, str) or not _LIST.match(answers):
+        return answers
+    try:
+        return json.loads(answers)
+    except json.JSONDecodeError as error:
+        raise DataError(f"a list of answers in a text is JSON; given: {answers:.80}") from error
 
 
 def _passages(context: Any) -> list[dict[str, str]]:
     """Of HotpotQA: pairs of a title and its sentences; in its parquet files, an object with a list of each."""
-    pairs = zip(context["title"], context["sentences"], strict=True) if isinstance(context, Mapping) else context
     try:
+        pairs = zip(context["title"], context["sentences"], strict=True) if isinstance(context, Mapping) else context
         passages = [{"title": title, "text": "".join(sentences)} for title, sentences in pairs or ()]
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"`context` must be pairs of a title and its sentences; given: {context!r:.80}") from error
     if not passages:
         raise DataError("it has no `context` to search; give a --corpus")

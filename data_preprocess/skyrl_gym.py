@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentgym_rl.commands.options import json_object
 from agentgym_rl.data.rows import SUFFIXES, rows_of
 from agentgym_rl.errors import ConfigurationError, DataError
 from agentgym_rl.task import Task
@@ -68,19 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.rows.suffix not in SUFFIXES:
         raise ConfigurationError(f"--rows names a file that ends in {', '.join(SUFFIXES)}; given: {given.rows}")
-    shared = {"env": given.env, "config": _object(given.config), "max_turns": given.max_turns}
-    shared = {name: value for name, value in shared.items() if value}
+    shared = {"env": given.env, "config": json_object(given.config, "--config"), "max_turns": given.max_turns}
+    shared = {name: value for name, value in shared.items() if value not in (None, {})}
     write_splits(build(rows_of(given.rows), shared, sizes_of(given), given.seed), given.out)
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        value = None
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"--config must be a JSON object; given: {text!r}")
-    return value
 
 
 if __name__ == "__main__":

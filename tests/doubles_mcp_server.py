@@ -3,10 +3,11 @@
 import os
 import sys
 import time
+from typing import Annotated
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 server = MCPServer("numbers")
 notes: list[int] = []
@@ -34,6 +35,12 @@ def note(number: int) -> str:
 def read(path: str) -> str:
     """Read a file."""
     raise ToolError(f"no such file: {path}")
+
+
+@server.tool()
+def spell(word: Annotated[str, Field(pattern="^[a-f]+$")]) -> str:
+    """Spell a word."""
+    return "-".join(word)
 
 
 @server.tool()

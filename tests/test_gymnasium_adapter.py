@@ -356,5 +356,5 @@ def test_an_environment_that_always_opens_alike_needs_to_be_told_so():
 def test_text_environments_have_a_data_set_too_and_bad_json_is_named(tmp_path):
     built = data_set.build({"id": "TextScript-v0"}, {"test": 1}, seed=0, text=True)
     assert built["test"][0].environment == "gymnasium-text"
-    with pytest.raises(ConfigurationError, match="--arguments must be a JSON object; given: '{'"):
+    with pytest.raises(ConfigurationError, match="--arguments must be a JSON object; '{' is no JSON"):
         data_set.main(["--out", str(tmp_path), "--arguments", "{"])

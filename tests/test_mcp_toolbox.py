@@ -125,7 +125,7 @@ async def gone(pid):
 async def test_an_episode_over_stdio_calls_answers_and_leaves_no_process():
     environment = await begun(stdio_task(tool_format="native"))
     schemas = {tool.name: tool for tool in environment.tools}
-    assert list(schemas) == ["double", "add", "note", "read", "leaves", "hang", "crash", "process"]
+    assert list(schemas) == ["double", "add", "note", "read", "spell", "leaves", "hang", "crash", "process"]
     assert schemas["add"].description == "Add two numbers."
     assert schemas["add"].parameters["properties"]["b"] == {"default": 1, "type": "integer"}
     assert "$defs" in schemas["leaves"].parameters  # it contains itself, and can't be written out
@@ -135,6 +135,15 @@ async def test_an_episode_over_stdio_calls_answers_and_leaves_no_process():
     pid, _ = await called(environment, "process")
     assert (await environment.step(assistant("3"))).success
     await asyncio.wait_for(gone(pid), 5)
+    await environment.close()
+
+
+async def test_what_a_regular_expression_decides_is_left_to_the_server(served):
+    environment = await begun(http_task(served.url))
+    told, valid = await called(environment, "spell", word="x")
+    assert "String should match pattern '^[a-f]+$'" in told
+    assert valid
+    assert await called(environment, "spell", word="face") == ("f-a-c-e", True)
     await environment.close()
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import threading
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -252,6 +256,20 @@ async def test_each_fault_of_a_server_is_its_typed_failure(monkeypatch, answer, 
     assert message in trajectory.failure.message
 
 
+async def test_an_error_of_validation_is_an_invalid_action_at_a_step_and_a_failure_at_a_reset():
+    errors = [{"loc": ["level"], "msg": "Input should be a number"}]
+    refusal = json.dumps({"type": "error", "data": {"message": "no", "code": "VALIDATION_ERROR", "errors": errors}})
+    async with faulty([OPENING, refusal]) as address, registry.opened(NAME) as environment:
+        await environment.reset(task(address))
+        refused = await environment.step(assistant("7"))
+    assert (refused.valid, said(refused)) == (False, "Not an action: level: Input should be a number")
+    async with faulty([refusal]) as address, registry.opened(NAME) as environment:
+        with pytest.raises(EnvironmentFailed) as failed:
+            await environment.reset(task(address, reset={"level": "x"}))
+    told = f"reset at {address}/ws: level: Input should be a number (code: VALIDATION_ERROR)"
+    assert str(failed.value) == told
+
+
 async def test_a_server_that_hangs_up_is_a_crash():
     async with faulty([OPENING]) as address:
         trajectory = await played(address, ["7"])
@@ -368,6 +386,78 @@ def test_a_schema_is_shown_without_references_and_one_that_contains_itself_with_
         whole.read('{"left": {"n": "x"}}')
 
 
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "file:///etc/hostname",
+        "#/$defs/Missing",
+        "#missing",
+        "#/properties/n/minimum",
+        "#/required/0",
+        "other",
+        "http://[",
+    ],
+)
+@pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
+def test_a_reference_that_is_not_to_the_schema_itself_is_found_before_the_first_turn(keyword, reference):
+    schema = {"properties": {"to": {keyword: reference}, "n": {"minimum": 3}}, "required": ["n"]}
+    with pytest.raises(EnvironmentFailed, match=re.escape("the server's schema of actions is malformed: ")):
+        Actions.of(schema)
+    behind = {"properties": {"left": {"$ref": "#/of/Tree"}}, "of": {"Tree": schema}}  # where no keyword leads
+    with pytest.raises(EnvironmentFailed, match="malformed"):
+        Actions.of(behind)
+    with pytest.raises(EnvironmentFailed, match="malformed"):
+        Actions.of({"properties": {"left": {"$ref": "#"}, **schema["properties"]}, "required": ["n"]})
+
+
+def test_no_other_address_is_asked_for_a_schema():
+    asked = []
+
+    class Secret(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Secret) as server:
+        threading.Thread(target=server.serve_forever).start()
+        address = f"http://127.0.0.1:{server.server_port}/secret"
+        with suppress(Exception):
+            Actions.of({"properties": {"to": {"$ref": address}}}).read('{"to": 1}')
+        server.shutdown()
+    assert asked == []
+    with pytest.raises(EnvironmentFailed, match=f"'{address}' is not defined in it"):
+        Actions.of({"properties": {"to": {"$ref": address}}})
+
+
+def test_references_by_name_and_to_the_whole_lead_on():
+    named = {"$id": "http://h/action", "properties": {"to": {"$ref": "#at"}, "then": {"$ref": "#"}}}
+    actions = Actions.of({**named, "$defs": {"At": {"$anchor": "at", "type": "integer"}}})
+    with pytest.raises(NoAction, match="then.to: 'x' is not of type 'integer'"):
+        actions.read('{"then": {"to": "x"}}')
+    assert actions.read('{"then": {"to": 3}}') == {"then": {"to": 3}}
+
+
+def test_a_part_in_another_dialect_is_refused_and_the_whole_in_one_is_read():
+    draft = {"$schema": "http://json-schema.org/draft-07/schema#"}
+    assert Actions.of({**draft, "properties": {"n": {"type": "integer"}}}).read('{"n": 3}') == {"n": 3}
+    with pytest.raises(EnvironmentFailed, match="a part of it has a '\\$schema' of its own"):
+        Actions.of({"properties": {"n": {"$id": "http://h/n", **draft}}})
+
+
+def test_what_a_regular_expression_decides_is_left_to_the_server():
+    for_ever = "^(a+)+$"
+    assert Actions.of({"properties": {"say": {"type": "string", "pattern": "^b$"}}}).read("a") == {"say": "a"}
+    text, names = "a" * 40 + "!", {"type": "object", "patternProperties": {for_ever: {}}}
+    whole = {"properties": {"say": {"type": "string", "pattern": for_ever}}}
+    actions = Actions.of(whole)
+    assert for_ever in actions.instructions
+    assert actions.read(text) == {"say": text}
+    for closed in ("additionalProperties", "unevaluatedProperties"):
+        assert Actions.of({**names, closed: False}).read(json.dumps({text: 1})) == {text: 1}
+    again = {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": [{"$ref": "#/of"}], "of": names}
+    assert Actions.of({**again, "properties": {"n": {"$ref": "#"}}}).read(json.dumps({"n": {text: 1}}))
+
+
 # ---- arguments and data set
 
 
@@ -419,5 +509,5 @@ def test_tasks_of_all_splits_have_seeds_of_their_own(tmp_path):
         "success_reward": 1.0,
         "max_turns": 64,
     }
-    with pytest.raises(ConfigurationError, match="--reset must be a JSON object; given: '3'"):
+    with pytest.raises(ConfigurationError, match="--reset must be a JSON object; given: 3"):
         data_set.main(["--out", str(tmp_path), *arguments[:2], "--reset", "3"])

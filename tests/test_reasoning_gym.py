@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import importlib.util
+import re
 import subprocess
 import sys
 
@@ -408,8 +409,14 @@ def test_a_data_set_that_can_not_be_built_says_why(datasets, configs, sizes, err
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("configs", ["{", "[]", '{"gcd": 3}'])
-def test_configs_that_are_no_object_of_objects_are_refused(configs, tmp_path, capsys):
-    with pytest.raises(SystemExit):
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        ("{", "--configs must be a JSON object; '{' is no JSON"),
+        ("[]", "--configs must be a JSON object; given: []"),
+        ('{"lcm": {}, "gcd": 0}', "--configs holds an object for each dataset; given for 'gcd': "),
+    ],
+)
+def test_configs_that_are_no_object_of_objects_are_refused(configs, message, tmp_path):
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
         data_set.main(["--out", str(tmp_path), "--configs", configs])
-    assert f"a JSON object of objects; given: {configs!r}" in capsys.readouterr().err

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow
 import pyarrow.parquet
@@ -12,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_rl.data import rows
 from agentgym_rl.environments import registry
 from agentgym_rl.environments.contract import check_environment
 from agentgym_rl.environments.registry import opened
@@ -77,6 +81,21 @@ def test_a_bad_passage_of_a_corpus_is_named(tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"text": "a"}\n{"title": "b"}\n')
     with pytest.raises(DataError, match="corpus.jsonl: line 2: a passage is an object"):
         corpus_index(str(tmp_path / "corpus.jsonl"))
+
+
+def test_a_corpus_that_many_ask_for_at_once_is_read_once(tmp_path, monkeypatch):
+    file, read, rows_of = tmp_path / "corpus.jsonl", [], rows.rows_of
+
+    def slowly(path):
+        read.append(path)
+        time.sleep(0.05)  # a double of a large file
+        return rows_of(path)
+
+    monkeypatch.setattr(rows, "rows_of", slowly)
+    file.write_text('{"text": "a"}\n')
+    with ThreadPoolExecutor(8) as threads:
+        indexes = list(threads.map(corpus_index, [str(file)] * 8))
+    assert (read, len(set(map(id, indexes)))) == ([file], 1)
 
 
 # Answers
@@ -196,11 +215,46 @@ def test_questions_with_golden_answers_need_a_corpus_and_parquet_context_is_read
     assert found.arguments["passages"] == [{"title": "T", "text": "AB"}]
 
 
+def test_a_cell_of_a_csv_file_holds_a_list_of_answers_as_json(tmp_path):
+    def answers(text):
+        with open(tmp_path / "q.csv", "w", newline="") as file:
+            csv.writer(file).writerows([["question", "golden_answers"], ["Which city?", text]])
+        (found,) = build([tmp_path / "q.csv"], {"test": 1}, tmp_path / "wiki.jsonl", 4, 0)["test"]
+        return found.reference_answer
+
+    assert answers('["Paris", "Lutetia"]') == ["Paris", "Lutetia"]
+    assert answers("Paris") == ["Paris"]
+    assert answers("[Untitled]") == ["[Untitled]"]
+    for listed in ("['Paris', 'Lutetia']", "['Paris' 'Lutetia']", '["Paris", '):
+        with pytest.raises(DataError, match="line 2: a list of answers in a text is JSON; given: "):
+            answers(listed)
+    with pytest.raises(DataError, match="line 2: a question needs a text, or a list of texts, as answer"):
+        answers("[ ]")
+
+
+def test_sets_of_the_same_ids_stay_apart(tmp_path):
+    for name in ("nq", "triviaqa"):
+        (tmp_path / name).mkdir()
+        rows = [
+            {"id": "test_0", "question": f"Who of {name}?", "answer": "Ann"},
+            {"question": f"{name}?", "answer": "B"},
+        ]
+        (tmp_path / name / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = [tmp_path / name / "test.jsonl" for name in ("nq", "triviaqa")]
+    splits = build(iter(files), {"train": 2, "test": 2}, tmp_path / "wiki.jsonl", 4, 0)
+    tasks = {task.id: task.arguments["question"] for split in splits.values() for task in split}
+    assert tasks == {
+        "1-test_0": "Who of nq?", "1-test-2": "nq?", "2-test_0": "Who of triviaqa?", "2-test-2": "triviaqa?"
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"question": " ?"}, "row 1: a question is a text under `question`"),
         ({"answer": None}, "row 1: a question needs a text, or a list of texts, as answer"),
+        ({"context": {"sentences": [["A"]]}}, "row 1: `context` must be pairs of a title and its sentences"),
+        ({"context": {"title": ["T"], "sentences": 3}}, "row 1: `context` must be pairs of a title"),
         ({"context": [3]}, "row 1: `context` must be pairs of a title and its sentences"),
     ],
 )

@@ -433,6 +433,18 @@ def test_rows_take_the_environment_and_config_of_the_command_line(tmp_path):
     (only,) = read_tasks(tmp_path / "train.parquet")
     assert (only.arguments["env"], only.arguments["config"]) == ("text2sql", {"db_path": "/data"})
     assert set(only.arguments["extras"]) == {"data_source", "reward_spec", "extra_info"}
+    assert set(only.arguments) == {"prompt", "extras", "env", "config"}
+
+
+def test_a_limit_of_0_turns_is_not_taken_for_the_environments_own(tmp_path):
+    sizes = ["--train", "1", "--validation", "0", "--test", "0"]
+    given = ["--rows", written(tmp_path, [row(1)]), "--out", str(tmp_path), *sizes]
+    data_set.main([*given, "--max-turns", "0"])
+    (only,) = read_tasks(tmp_path / "train.parquet")
+    assert only.arguments["max_turns"] == 0
+    assert "config" not in only.arguments
+    with pytest.raises(ConfigurationError, match="'max_turns' must be a whole number of at least 1; given: 0"):
+        SkyRLGym().reset(only)
 
 
 @pytest.mark.parametrize(
@@ -457,7 +469,7 @@ def test_rows_that_are_no_tasks_are_named(rows, message, tmp_path):
     ("given", "message"),
     [
         (["--rows", "rows.txt"], f"--rows names a file that ends in {', '.join(SUFFIXES)}; given: rows.txt"),
-        (["--rows", "rows.jsonl", "--config", "[]"], "--config must be a JSON object; given: '[]'"),
+        (["--rows", "rows.jsonl", "--config", "[]"], "--config must be a JSON object; given: []"),
     ],
 )
 def test_a_wrong_command_line_is_named(given, message, tmp_path):

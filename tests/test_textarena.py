@@ -273,6 +273,7 @@ def test_a_reply_that_no_game_is_to_see_costs_a_turn_alone(game, reply):
     ("arguments", "message"),
     [
         ({}, "no TextArena game None is played here; for one player: 2048, Bandit, "),
+        ({"game": 2048}, "no TextArena game 2048 is played here"),
         ({"game": "Chess-v0"}, "no TextArena game 'Chess-v0' is played here"),
         ({"game": "Diplomacy-v0"}, "for two: Battleship, Briscola, "),
         ({"game": "Nim-v0", "seat": 2}, "'seat' must be a whole number from 0 to 1; given: 2"),

@@ -6,12 +6,12 @@ truncated alone.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
 from agentgym_rl.environment import Facts, StepResult
 from agentgym_rl.environments.replayed import Replayed
+from agentgym_rl.environments.unread import unread
 from agentgym_rl.errors import ConfigurationError, did_you_mean, require_allowed_keys
 from agentgym_rl.task import Task
 
@@ -36,11 +36,8 @@ GAMES_WITH_WORDS = tuple(
 """The ids that need NLTK's corpus `words`."""
 
 INSTALL = 'pip install "openmanus-rl[gem]", or name an interpreter that has it: OPENMANUS_PYTHON_GEM=/path/to/python'
-ACTION_CHARACTERS = 10_000
-"""A longer reply is not read."""
 _FORMAT_ERROR = -0.1
 """GEM's reward of a reply that holds no \\boxed{} move, which ends the game."""
-_LONG_NUMBER = re.compile(r"\d{13}")
 
 
 class Gem(Replayed):
@@ -95,9 +92,8 @@ class Gem(Replayed):
         return _told(seen, info)
 
     def act(self, text: str) -> StepResult:
-        if len(text) > ACTION_CHARACTERS or _LONG_NUMBER.search(text):
-            told = f"Not a move: more than {ACTION_CHARACTERS} characters, or a number of more than 12 digits."
-            return StepResult.going_on(told, valid=False)
+        if refused := unread(text):
+            return refused
         seen, reward, terminated, truncated, info = self._game.step(text)
         reward = float(reward)
         self._earned += reward

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO, cast
 
+from agentgym_rl.environments.server_schema import validator_of
 from agentgym_rl.errors import ConfigurationError, Manner, ToolFailed, boundary
 from agentgym_rl.inline_schema import inlined
 from agentgym_rl.tools import Tool, ToolResult
@@ -189,11 +190,9 @@ def _require_fitting(name: str, arguments: Mapping[str, Any], schema: Mapping[st
     Raises:
         WrongCall: the arguments don't fit the schema.
     """
-    import jsonschema
-
     from agentgym_rl.tool_arguments import wrong_call
 
-    error = next(jsonschema.Draft202012Validator(schema).iter_errors(arguments), None)
+    error = next(validator_of(schema).iter_errors(arguments), None)
     if error is not None:
         where = ".".join(map(str, error.absolute_path))
         raise wrong_call(name, f"{where}: {error.message[:200]}" if where else error.message[:200], schema)

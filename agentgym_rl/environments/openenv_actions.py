@@ -1,8 +1,8 @@
 """How a policy's reply becomes an action of an OpenEnv server: by the JSON schema that the server gives of its actions.
 
 An action with a single field of text is the reply itself; any other is the reply's JSON object, checked against the
-schema. What does not fit is never sent: a server that can't read an action may end the session. The field `metadata`,
-which every OpenEnv action has, is no matter of the policy.
+schema, but for its formats and regular expressions. What does not fit is never sent: a server that can't read an action
+may end the session. The field `metadata`, which every OpenEnv action has, is no matter of the policy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from agentgym_rl.errors import ConfigurationError, EnvironmentFailed
+from agentgym_rl.environments.server_schema import require_sound, validator_of
+from agentgym_rl.errors import ConfigurationError, DataError, EnvironmentFailed
 from agentgym_rl.inline_schema import inlined
 
 ACTION_CHARACTERS = 10**6
@@ -42,14 +43,15 @@ class Actions:
         """Read a server's schema of its actions.
 
         Raises:
-            EnvironmentFailed: it is no JSON schema of objects.
+            EnvironmentFailed: it is no JSON schema of objects, or it refers to what is not in it.
             ConfigurationError: jsonschema is not installed.
         """
-        jsonschema = _jsonschema()
         try:
-            jsonschema.Draft202012Validator.check_schema(schema)
-        except jsonschema.SchemaError as error:
-            raise EnvironmentFailed(f"the server's schema of actions is malformed: {error.message:.200}") from error
+            require_sound(schema)
+        except DataError as error:
+            raise EnvironmentFailed(f"the server's schema of actions is malformed: {error}") from error
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(f'OpenEnv needs {error.name!r}: pip install "openmanus-rl[openenv]"') from error
         with suppress(ConfigurationError):  # it contains itself, and is shown with its references
             schema = inlined(schema, "action")
         fields = {name: of for name, of in schema.get("properties", {}).items() if name != "metadata"}
@@ -82,7 +84,7 @@ class Actions:
         action = {self.field: text.strip()} if self.field is not None else self._parsed(text)
         try:
             json.dumps(action, ensure_ascii=False, allow_nan=False).encode()
-            found = _jsonschema().Draft202012Validator(self.schema).iter_errors(action)
+            found = validator_of(self.schema).iter_errors(action)
             wrong = [_complaint(error) for error in islice(found, _COMPLAINTS)]
         except (ValueError, RecursionError, OverflowError) as error:  # infinity, half of a character, too deep
             raise self._refused(f"it can't be written as JSON ({error})") from error
@@ -114,11 +116,3 @@ def _complaint(error: Any) -> str:
     where = ".".join(map(str, error.absolute_path))
     message = error.message if len(error.message) <= 200 else f"{error.message[:200]}..."
     return f"{where}: {message}" if where else message
-
-
-def _jsonschema() -> Any:
-    try:
-        import jsonschema
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f'OpenEnv needs {error.name!r}: pip install "openmanus-rl[openenv]"') from error
-    return jsonschema

@@ -31,7 +31,10 @@ _UNASKED = 16
 
 
 class ActionRefused(Exception):
-    """The server does not take this action and has not carried it out; the message says why."""
+    """The server answered a step with an error of validation; the message says why.
+
+    As a rule the action was not carried out. An error that the environment's own code raises over its data comes alike.
+    """
 
 
 class Session:
@@ -76,7 +79,7 @@ class Session:
         """Send a "reset" or a "step", and return the data of the observation that comes back.
 
         Raises:
-            ActionRefused: the server does not take this action.
+            ActionRefused: the server does not take the action of this step.
             EnvironmentFailed: the connection broke, or the server answered with an error or no observation.
         """
         if self._asking:
@@ -84,12 +87,12 @@ class Session:
         what = f"{kind} at {self._what}"
         self._asking = True
         if not self._answers.empty():  # said unasked: that there is no room, or that the connection is gone
-            return _observation(what, self._told(what, self._answers.get_nowait()), asked=False)
+            return _observation(what, self._told(what, self._answers.get_nowait()), asked=None)
         with suppress(ConnectionError):  # it is gone: what was read last says why
             await self._socket.send_str(json.dumps({"type": kind, "data": dict(data)}))
         answer = self._told(what, await self._answers.get())
         self._asking = False
-        return _observation(what, answer)
+        return _observation(what, answer, kind)
 
     async def close(self) -> None:
         """End the session, within `CLOSE_SECONDS` or soon after. May be called twice."""
@@ -124,15 +127,15 @@ class Session:
             raise EnvironmentFailed(f"{what} answered no JSON: {message.data!r:.200}") from error
 
 
-def _observation(what: str, answer: Any, asked: bool = True) -> Any:
-    """The data of an answer that is an observation."""
+def _observation(what: str, answer: Any, asked: str | None) -> Any:
+    """The data of an answer that is an observation, to what was asked; None: nothing was."""
     data = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(data, dict):
         raise EnvironmentFailed(f"{what} answered without an object 'data'; given: {answer!r:.200}")
     if answer.get("type") == "error":
-        code, message = data.get("code"), data.get("message")
-        if code == "VALIDATION_ERROR":
-            raise ActionRefused(f"Not an action: {_complaints(data) or message}")
+        code, message = data.get("code"), _complaints(data) or data.get("message")
+        if code == "VALIDATION_ERROR" and asked == "step":
+            raise ActionRefused(f"Not an action: {message}")
         raise EnvironmentFailed(f"{what}: {message} (code: {code})")
     if answer.get("type") != "observation" or not asked:
         unasked = "" if asked else " although nothing had been asked"

@@ -19,12 +19,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 from agentgym_rl.errors import DataError
 
 K1, B = 1.2, 0.75
 _WORD = re.compile(r"\w+")
+_READING = Lock()
+"""Held while a corpus is read: instances that begin at once would each read it, for a cache has no lock."""
 
 
 class Passage(NamedTuple):
@@ -83,13 +86,18 @@ def passage_of(row: Any) -> Passage:
     raise DataError(f"a passage is an object with `text` (and `title`), or with `contents`; given: {row!r:.200}")
 
 
-@lru_cache(maxsize=2)
 def corpus_index(path: str) -> SearchIndex:
     """Of the passages in a JSON Lines, CSV or parquet file, read once.
 
     Raises:
         DataError: no such file, or a row that is no passage, named by its place.
     """
+    with _READING:
+        return _read(path)
+
+
+@lru_cache(maxsize=2)
+def _read(path: str) -> SearchIndex:
     from agentgym_rl.data.rows import rows_of
 
     def passages() -> Iterable[Passage]:

@@ -6,7 +6,6 @@ time, are left aside: a turn tells what was said since the last one.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from agentgym_rl.environment import Facts, StepResult
 from agentgym_rl.environments.replayed import Replayed
 from agentgym_rl.environments.textarena_opponents import MOVES, OPPONENTS, Opponent, refused
 from agentgym_rl.environments.turn_limited import whole_number
+from agentgym_rl.environments.unread import unread
 from agentgym_rl.errors import ConfigurationError, did_you_mean, require_allowed_keys
 from agentgym_rl.task import Task
 
@@ -29,10 +29,6 @@ INSTALL = (
     'pip install "openmanus-rl[textarena]", or name an interpreter that has it: '
     "OPENMANUS_PYTHON_TEXTARENA=/path/to/python"
 )
-ACTION_CHARACTERS = 10_000
-"""A longer reply is no move."""
-_LONG_NUMBER = re.compile(r"\d{13}")
-"""Some games fail over numbers that are too long for Python to read; a reply with one is no move."""
 
 
 class TextArena(Replayed):
@@ -89,7 +85,7 @@ class TextArena(Replayed):
     def begin(self, task: Task) -> str:
         require_allowed_keys(task.arguments, ("game", "opponent", "seat", "max_turns"), "a TextArena task")
         given = task.arguments.get("game")
-        self._rules = game = str(given).partition("-v")[0]
+        self._rules = game = given.partition("-v")[0] if isinstance(given, str) else ""
         self._seat, kind = _seat_and_opponent(task, game)
         self._game = _made(given)
         self._game.reset(num_players=1 if kind is None else 2, seed=task.seed)
@@ -102,9 +98,8 @@ class TextArena(Replayed):
         return self._told()
 
     def act(self, text: str) -> StepResult:
-        if len(text) > ACTION_CHARACTERS or _LONG_NUMBER.search(text):
-            told = f"Not a move: more than {ACTION_CHARACTERS} characters, or a number of more than 12 digits."
-            return StepResult.going_on(told, valid=False)
+        if no_move := unread(text):
+            return no_move
         state = self._world.state
         errors = state.error_count
         self._game.step(text)
