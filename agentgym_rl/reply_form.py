@@ -1,7 +1,8 @@
 """How a reply writes its action, in environments that take text: bare, between tags, after a thought, or both.
 
-Invariant: `read(write(action))` gives the action, less the white space around it, if it holds no tags; a reply of another form is never guessed at, but answered with what
-is wrong and what the form is. Calls of tools have forms of their own (`tool_calls`).
+Invariant: `read(write(action))` gives the action, less the white space around it, if it holds no tags; a reply of
+another form is never guessed at, but answered with what is wrong and what the form is. Calls of tools have forms of
+their own (`tool_calls`).
 
     bare         go north
     think        <think>The door is open.</think>go north
