@@ -31,7 +31,8 @@ async def test_a_forked_episode_trains_on_its_own_turns_and_has_the_earlier_ones
     policy = TokenPolicy(server.generate, chat, TokenBudget(400, 400, 20))
     forked = await play(policy, Countdown(), task, beginning=beginning)
     assert (len(forked.turns), forked.success) == (2, True)
-    (row,) = rows_of_session(forked, policy.segments, weighted_sum({"environment": 1.0})(forked), server, 1.0)
+    earned = await weighted_sum({"environment": 1.0})(forked)
+    (row,) = rows_of_session(forked, policy.segments, earned, server, 1.0)
     assert row.prompt_ids == chat.opening(beginning.conversation())
     assert row.response_ids == client.said[0]
     assert row.rewards_T == [-1.0]
@@ -43,11 +44,11 @@ async def test_where_success_is_unknown_there_is_no_accuracy(policy_folder):
     server = SessionServer(ScriptedClient(chat, ["2", "1"]), {}, chat.stop_ids, nullcontext())
     policy = TokenPolicy(server.generate, chat, TokenBudget(400, 400, 20))
     solved = await play(policy, Countdown(), task_for(Countdown))
-    reward = weighted_sum({"environment": 1.0})
+    rewarded = weighted_sum({"environment": 1.0})
     accuracies = {}
     for success in (True, False, None):
         trajectory = replace(solved, success=success)
-        (row,) = rows_of_session(trajectory, policy.segments, reward(trajectory), server, 1.0)
+        (row,) = rows_of_session(trajectory, policy.segments, await rewarded(trajectory), server, 1.0)
         accuracies[success] = row.extra_fields["reward_extra_info"]["acc"]
     assert (accuracies[True], accuracies[False], math.isnan(accuracies[None])) == (1.0, 0.0, True)
 
