@@ -11,13 +11,13 @@ bash recipes/judge/run.sh [options]
   --url URL     an OpenAI-compatible server that runs already   (default: SmolLM2-135M, started here)
   --model NAME  the judge's name on that server, with --url
   --format F    json_schema, or text: don't ask the server to hold the answers to the form  (default json_schema)
-  --tasks N     each is played by the expert and at random      (default 12)
+  --tasks N     each is played by the expert and at random      (default 8)
   --seed N      of tasks and sampling                           (default 0)
   --port N      of the server that is started here              (default 8765)
 TEXT
 }
 
-out=outputs/judge url='' model='' format=json_schema tasks=12 seed=0 port=8765
+out=outputs/judge url='' model='' format=json_schema tasks=8 seed=0 port=8765
 while [ $# -gt 0 ]; do
     case $1 in
         --out) out=$2; shift 2 ;;
