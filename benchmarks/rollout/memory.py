@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> Result:
     made = parser(__doc__, "rollout")
     made.add_argument("--sessions", type=int, default=4096, help="at a time")
     made.add_argument("--turns", type=int, default=8, help="of an episode; a turn takes about a second")
-    made.add_argument("--minutes", type=float, default=1.0, help="length of the soak; the issue asks for 10")
+    made.add_argument("--minutes", type=float, default=1.0, help="length of the soak; 10 tells a slope from noise")
     made.add_argument("--every-seconds", type=float, default=0.5, help="pause between two samples")
     made.add_argument("--seed", type=int, default=0)
     options = made.parse_args(arguments)
