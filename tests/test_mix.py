@@ -186,7 +186,9 @@ async def steps(iterator, sampler, batches: int) -> list[str]:
     """Draw batches, play each task in a group of 4, and tell the sampler; the ids that were drawn."""
     drawn = []
     for _ in range(batches):
-        group_of = {task.id: [await session(task, g) for g in range(4)] for task in next(iterator)["task"]}
+        group_of = {}
+    for task in next(iterator)["task"]:
+        group_of[task.id] = [await session(task, g) for g in range(4)]
         for task, group in group_of.items():  # groups are never mixed: one task, hence one environment
             assert {(episode["task"], episode["environment"]) for episode in group} == {(task, group[0]["environment"])}
         sampler.update(played_tasks([episode for group in group_of.values() for episode in group]))
