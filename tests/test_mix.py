@@ -187,8 +187,8 @@ async def steps(iterator, sampler, batches: int) -> list[str]:
     drawn = []
     for _ in range(batches):
         group_of = {}
-    for task in next(iterator)["task"]:
-        group_of[task.id] = [await session(task, g) for g in range(4)]
+        for task in next(iterator)["task"]:
+            group_of[task.id] = [await session(task, g) for g in range(4)]
         for task, group in group_of.items():  # groups are never mixed: one task, hence one environment
             assert {(episode["task"], episode["environment"]) for episode in group} == {(task, group[0]["environment"])}
         sampler.update(played_tasks([episode for group in group_of.values() for episode in group]))
