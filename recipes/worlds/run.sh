@@ -39,7 +39,7 @@ case $environment in
     textcraft) world=() ;; # as plan.yaml has it
     bfcl)
         world=(tasks=bfcl reply_tokens=96 prompt_tokens=768 response_tokens=1536 environments=8
-            sft_steps=60 skip=8 by=return reward=environment steps=12 turns=64
+            sft_steps=40 skip=7 by=return reward=environment steps=4 turns=64
             task_options='--prompt "Meet each request with calls, then say: Done."') ;;
     *) echo "--environment is one of textworld-express, textcraft, bfcl; given: '$environment'" >&2; exit 2 ;;
 esac
