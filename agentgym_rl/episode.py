@@ -33,6 +33,9 @@ from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
 
 T = TypeVar("T")
 
+LEASE_MARGIN = 60.0
+"""Seconds that a lease outlives its episode's own deadline; play() ends first, the lease is the net below it."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -55,6 +58,11 @@ class Limits:
         for field in fields(self):
             if getattr(self, field.name) <= 0:
                 raise ConfigurationError(f"{field.name} must be above 0; given: {getattr(self, field.name)}")
+
+    @property
+    def lease_seconds(self) -> float:
+        """For how long an environment is borrowed for one episode."""
+        return self.episode_seconds + LEASE_MARGIN
 
 
 class _Clock:

@@ -44,8 +44,6 @@ from verl_ext.tool_session import Answer, EpisodeFailed, Playing, Sessions, Tool
 
 FAILURE, SUCCESS = "tool_failure", "tool_success"
 """Keys in a trajectory's `extra_fields`: why it can't be used; whether the task was solved, once that is certain."""
-LEASE_MARGIN = 60.0
-"""Seconds that a lease outlives the episode's own deadline."""
 _KEYS = ("type", "environment", "text_argument", "tool", "isolation", "limits", "environment_slots")
 
 sessions = Sessions()
@@ -117,8 +115,8 @@ class EnvironmentTool(BaseTool):
             )
 
         async def playing(session: ToolSession, on_turn: Callable[[Turn], None]) -> Trajectory:
-            seconds = self._limits.episode_seconds + LEASE_MARGIN
-            async with _pool(self._isolation, self._slots).lease(task.environment, seconds) as leased:
+            lease = _pool(self._isolation, self._slots).lease(task.environment, self._limits.lease_seconds)
+            async with lease as leased:
                 trajectory = await play(session, leased, task, self._limits, on_turn, _same_start(task, row))
                 if trajectory.failed:
                     leased.spoil()

@@ -25,9 +25,6 @@ from agentgym_rl.trajectory import Trajectory
 PolicyFactory = Callable[[Environment, Task, int], Policy]
 """Makes the policy of one episode: environment, task, number of the episode -> policy."""
 
-LEASE_MARGIN = 60.0
-"""Seconds that a lease outlives its episode's own deadline; play() ends first, the lease is the net below it."""
-
 
 async def evaluate(
     make_policy: PolicyFactory,
@@ -123,7 +120,7 @@ async def play_one(
 ) -> Trajectory:
     """Play one episode in an environment of the pool."""
     limits = limits or Limits()
-    async with pool.lease(task.environment, limits.episode_seconds + LEASE_MARGIN) as environment:
+    async with pool.lease(task.environment, limits.lease_seconds) as environment:
         trajectory = await play(make_policy(environment, task, episode), environment, task, limits)
         if trajectory.failed:
             environment.spoil()

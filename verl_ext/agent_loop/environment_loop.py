@@ -37,8 +37,6 @@ from verl_ext.agent_loop.worker import worker
 
 VALIDATION = "validation"
 """Column that our trainers add to each row: whether it is validated on. verl does not tell an agent loop."""
-LEASE_MARGIN = 60.0
-"""Seconds that a lease outlives its episode's own deadline; play() ends first, the lease is the net below it."""
 
 
 class SessionFailed(AgentGymError):
@@ -151,7 +149,7 @@ class EnvironmentAgentLoop(AgentLoopBase):
         def same_start(start: Opening) -> None:
             shared.require_same_start(group, task, start)
 
-        async with shared.pool.lease(task.environment, limits.episode_seconds + LEASE_MARGIN) as leased:
+        async with shared.pool.lease(task.environment, limits.lease_seconds) as leased:
             harmed = chaotic(leased, self._settings.chaos, task.id, nonce)
             played, played_task = self._as_played(harmed, task)
             trajectory = await play(policy, played, played_task, limits, on_opening=same_start)
