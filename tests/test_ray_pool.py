@@ -327,12 +327,16 @@ async def test_an_instance_that_its_holder_spoiled_is_not_lent_again(start):
 async def test_a_holder_that_is_cancelled_in_a_call_gives_its_slot_back(start):
     kind = "doubles:HangsAwaiting"
     pool = start(kind)
-    holder = asyncio.ensure_future(played(pool, kind, "1"))
+    called = asyncio.Event()
 
-    async def it_hangs():
-        return (await alone(pool)).leased == 1
+    async def hold():
+        async with pool.lease(kind) as environment:
+            await environment.reset(task(kind))
+            called.set()  # nothing is awaited from here to the call
+            await environment.step(assistant("1"))
 
-    await until(it_hangs)
+    holder = asyncio.ensure_future(hold())
+    await called.wait()
     holder.cancel()
     trajectory = await played(pool, kind, "1", limits=Limits(step_seconds=0.2))
     assert trajectory.failure.cause == "environment_timed_out"
