@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from agentgym_rl.errors import DataError
 from agentgym_rl.messages import Message
@@ -25,7 +24,7 @@ def transcript(trajectory: Trajectory) -> str:
         DataError: a tool call's argument or the reference answer is no JSON value.
     """
     try:
-        lines = "\n".join(map(_encode, _lines(trajectory)))
+        lines = "\n".join(_lines(trajectory))
     except (TypeError, ValueError) as error:
         raise DataError(f"the trajectory of task {trajectory.task.id!r} can't be shown to a judge: {error}") from error
     # Half a surrogate pair, which a policy may well say, is no UTF-8; in JSON its escape says the same.
@@ -37,9 +36,9 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
-def _lines(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
+def _lines(trajectory: Trajectory) -> Iterator[str]:
     if trajectory.task.reference_answer is not None:
-        yield {"reference_answer": trajectory.task.reference_answer}
+        yield _encode({"reference_answer": trajectory.task.reference_answer})
     for message in trajectory.opening:
         yield _line(0, message)
     for number, turn in enumerate(trajectory.turns, start=1):
@@ -48,12 +47,8 @@ def _lines(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
             yield _line(number, message)
 
 
-def _line(turn: int, message: Message) -> dict[str, Any]:
-    line: dict[str, Any] = {"turn": turn, "role": message.role, "content": message.content}
-    if message.tool_calls:
-        line["calls"] = [_call(call.name, call.arguments) for call in message.tool_calls]
-    return line
-
-
-def _call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": name, "arguments": dict(arguments)}
+def _line(turn: int, message: Message) -> str:
+    """The object is put together here, which takes half the time: the encoder sets itself up anew for each object."""
+    calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in message.tool_calls]
+    last = f', "calls": {_encode(calls)}' if calls else ""
+    return f'{{"turn": {turn}, "role": {_encode(message.role)}, "content": {_encode(message.content)}{last}}}'
