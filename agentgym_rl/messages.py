@@ -12,7 +12,7 @@ from agentgym_rl.errors import DataError
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """One call that a policy asks for: a tool's name with its arguments, already parsed from JSON."""
 
@@ -21,7 +21,7 @@ class ToolCall:
     id: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Message:
     """One chat message. `tool_calls` belong to the assistant, `tool_call_id` to the tool's answer."""
 

@@ -21,7 +21,7 @@ UNREADABLE = "arguments that are no JSON object"
 """Name of the only argument of a call whose arguments can't be read; its value is what stood there."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SampledTokens:
     """The token ids of one reply as sampled, with the log-prob of each under the sampling policy (same length)."""
 
@@ -29,7 +29,7 @@ class SampledTokens:
     logprobs: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reply:
     """What a policy said. `complete` is False when a token limit cut the reply off."""
 
@@ -38,7 +38,7 @@ class Reply:
     tokens: SampledTokens | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Act(Reply):
     """A reply that is an action as the environment takes it; `play()` writes it in the form of the task's replies."""
 

@@ -43,7 +43,7 @@ class Failure:
         return cls(error.cause_name, str(error), "".join(traceback.format_exception(error)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One reply and its consequence."""
 

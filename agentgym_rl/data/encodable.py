@@ -12,7 +12,7 @@ from typing import Any
 def encodable(value: Any) -> Any:
     """The value with every text in its lists and mappings made so; keys and what is no text stay."""
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, Mapping):
         return {key: encodable(item) for key, item in value.items()}
     if isinstance(value, list):

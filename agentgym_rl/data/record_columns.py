@@ -6,8 +6,10 @@ takes twice the time.
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +19,7 @@ from agentgym_rl.policy import Reply, SampledTokens
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
 
+_decode = json.JSONDecoder().raw_decode
 Columns = Mapping[str, Any]
 """Name -> Arrow array; all of one length."""
 
@@ -28,8 +31,29 @@ def to_records(batch: Any) -> list[Record]:
         DataError, ValueError, TypeError, KeyError: one of them can't be read.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    annotations = map(json.loads, values(columns["annotations"]))
-    return list(map(Record, values(columns["id"]), _trajectories(columns), _provenances(columns), annotations))
+    annotations = map(parsed, values(columns["annotations"]))
+    with _no_collection():
+        return list(map(Record, values(columns["id"]), _trajectories(columns), _provenances(columns), annotations))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python's cycle collector rests meanwhile: it would visit all objects again and again, and none can go yet."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def parsed(text: str) -> Any:
+    """`json.loads`, without what it does before and after: it matters where texts are short and many."""
+    value, end = _decode(text)
+    if end != len(text):
+        raise ValueError(f"not one JSON value: {text[:80]!r}")
+    return value
 
 
 def values(array: Any) -> list[Any]:
@@ -71,7 +95,7 @@ def _provenances(columns: Columns) -> Iterable[Provenance]:
         values(columns["source"]),
         values(columns["episode"]),
         values(columns["policy"]),
-        map(json.loads, values(columns["sampling"])),
+        map(parsed, values(columns["sampling"])),
         values(columns["environment_version"]),
         values(columns["code_version"]),
         values(columns["parent"]),
@@ -89,15 +113,15 @@ def _turns(array: Any) -> Iterable[Turn]:
         values(fields["valid"]),
         values(fields["policy_seconds"]),
         values(fields["environment_seconds"]),
-        map(json.loads, values(fields["info"])),
+        map(parsed, values(fields["info"])),
     )
 
 
 def _tokens(array: Any) -> list[SampledTokens | None]:
     fields = _fields(array)
     ids, logprobs = _lists(fields["ids"], values), _lists(fields["logprobs"], values)
-    known = values(array.is_valid())
-    return [SampledTokens(*said) if there else None for there, *said in zip(known, ids, logprobs, strict=True)]
+    sampled = zip(values(array.is_valid()), ids, logprobs, strict=True)
+    return [SampledTokens(of_reply, found) if known else None for known, of_reply, found in sampled]
 
 
 def _messages(array: Any) -> Iterable[Message]:
@@ -108,7 +132,7 @@ def _messages(array: Any) -> Iterable[Message]:
 
 def _calls(array: Any) -> Iterable[ToolCall]:
     fields = _fields(array)
-    return map(ToolCall, values(fields["name"]), map(json.loads, values(fields["arguments"])), values(fields["id"]))
+    return map(ToolCall, values(fields["name"]), map(parsed, values(fields["arguments"])), values(fields["id"]))
 
 
 def _fields(array: Any) -> Columns:
@@ -118,5 +142,5 @@ def _fields(array: Any) -> Columns:
 def _lists(array: Any, read: Callable[[Any], Iterable[Any]]) -> list[tuple[Any, ...]]:
     """The items of each list, which are read all together."""
     items = tuple(read(array.flatten()))
-    offsets = values(array.offsets)
-    return [items[begin - offsets[0] : end - offsets[0]] for begin, end in pairwise(offsets)]
+    offsets = array.offsets.to_numpy()
+    return [items[begin:end] for begin, end in pairwise((offsets - offsets[0]).tolist())]

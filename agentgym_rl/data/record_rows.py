@@ -105,9 +105,15 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
 
 
 def _message_row(message: Message) -> dict[str, Any]:
-    calls = [{"name": call.name, "arguments": _json(call.arguments), "id": call.id} for call in message.tool_calls]
-    said = {"role": message.role, "content": message.content}
-    return encodable({**said, "tool_calls": calls, "tool_call_id": message.tool_call_id})
+    return {
+        "role": message.role,
+        "content": encodable(message.content),
+        "tool_calls": [
+            {"name": encodable(call.name), "arguments": _json(call.arguments), "id": encodable(call.id)}
+            for call in message.tool_calls
+        ],
+        "tool_call_id": encodable(message.tool_call_id),
+    }
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -77,7 +77,7 @@ class TrajectoryStore:
         digest = hashlib.sha256(" ".join(values(table.column("id"))).encode()).hexdigest()[:8]
         path = self.folder / f"part-{self._next_number():06d}-{digest}.parquet"
         with replaced(path) as beside:
-            pyarrow.parquet.write_table(table, beside, compression="zstd", row_group_size=RECORDS_AT_ONCE)
+            pyarrow.parquet.write_table(table, beside, compression="zstd")
 
     def records(self, query: Query | None = None) -> Iterator[Record]:
         """The records in the order in which they were appended.
