@@ -1,8 +1,8 @@
 """An environment that needs a process of its own gets one, and one whose packages clash gets its own Python."""
 
 import os
+import subprocess
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
@@ -30,7 +30,8 @@ def other_python(tmp_path_factory):
     """A real virtual environment that holds `elsewhere` and what that needs, and nothing of this project."""
     folder = tmp_path_factory.mktemp("other") / "venv"
     venv.create(folder, symlinks=True)
-    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
+    asked = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(subprocess.check_output([folder / "bin" / "python", "-c", asked], text=True).strip())
     (packages / "only_here.py").write_text("BEST = 2.0\n")
     (packages / "elsewhere.py").write_text(ELSEWHERE)
     return folder / "bin" / "python"

@@ -31,6 +31,7 @@ from agentgym_rl.environments import registry
 from agentgym_rl.episode import Limits
 from agentgym_rl.evaluation.policies import Sampling, forms, policies
 from agentgym_rl.viewer.drops_table import drops_table
+from agentgym_rl.viewer.store_page import write_store_page
 from agentgym_rl.viewer.store_table import collected_table, store_table
 
 STORE_HELP = "Folder of a trajectory store."
@@ -159,10 +160,16 @@ def store(
     source: SourceOption = None,
     success: SuccessOption = None,
     min_return: MinReturnOption = None,
+    html: Annotated[Path | None, typer.Option(help="A page to write: distributions, and trajectories to read.")] = None,
+    show: Annotated[int, typer.Option(help="How many trajectories are on that page.", min=0)] = 20,
 ) -> None:
     """Show what a store holds, by environment and source."""
-    query = Query(task, environment, source, success, min_return)
-    Console().print(store_table(TrajectoryStore.existing(store), query))
+    query, given = Query(task, environment, source, success, min_return), TrajectoryStore.existing(store)
+    console = Console()
+    console.print(store_table(given, query))
+    if html:
+        write_store_page(given, html, query, show)
+        console.print(f"wrote {html}", markup=False, highlight=False)
 
 
 @contextmanager

@@ -79,8 +79,8 @@ def _chart(axis: str, curves: Sequence[Curve]) -> Chart:
     steps = [point.step for point in points]
     x_values = [tick for tick in ticks(min(steps), max(steps)) if min(steps) <= tick <= max(steps)]
     y_values = ticks(min(0.0, *heights), max(heights), count=5)
-    x = _Scale(min(steps), max(steps), LEFT, WIDTH - RIGHT)
-    y = _Scale(y_values[0], y_values[-1], HEIGHT - BOTTOM, TOP)
+    x = Scale(min(steps), max(steps), LEFT, WIDTH - RIGHT)
+    y = Scale(y_values[0], y_values[-1], HEIGHT - BOTTOM, TOP)
     return Chart(
         axis,
         [Tick(x.at(value), f"{value:g}") for value in x_values],
@@ -100,7 +100,7 @@ def ticks(low: float, high: float, count: int = 6) -> list[float]:
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
-class _Scale(NamedTuple):
+class Scale(NamedTuple):
     """Maps low..high to begin..end."""
 
     low: float
@@ -114,14 +114,14 @@ class _Scale(NamedTuple):
         return round(self.begin + (value - self.low) / (self.high - self.low) * (self.end - self.begin), 2)
 
 
-def _line(curve: Curve, x: _Scale, y: _Scale) -> Line:
+def _line(curve: Curve, x: Scale, y: Scale) -> Line:
     points = _finite(curve)
     path = " ".join(f"{x.at(point.step):g},{y.at(point.value):g}" for point in points)
     marked = len(points) == 1 or any(point.low is not None for point in points)
     return Line(curve.name, path, [_mark(curve.name, point, x, y) for point in points] if marked else [])
 
 
-def _mark(name: str, point: Point, x: _Scale, y: _Scale) -> Mark:
+def _mark(name: str, point: Point, x: Scale, y: Scale) -> Mark:
     text = f"{name}, step {point.step:g}: {point.value:.3g}"
     if point.low is None or point.high is None:
         return Mark(x.at(point.step), y.at(point.value), None, None, text)

@@ -1,4 +1,4 @@
-"""A run as one self-contained HTML file: settings, learning curves, evaluations, and trajectories to read.
+"""A run or a store as one self-contained HTML file: settings, curves, evaluations, histograms, trajectories to read.
 
 It fetches nothing and runs no script. Whatever a model or an environment wrote is escaped.
 """
@@ -10,14 +10,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_rl.data.replaced import replaced
+from agentgym_rl.data.sft_parquet import TRAINED
 from agentgym_rl.errors import DataError
 from agentgym_rl.evaluation.result import Evaluation, Summary
 from agentgym_rl.evaluation.success import Estimate, difference
 from agentgym_rl.trajectory import Trajectory
 from agentgym_rl.viewer import chart
 from agentgym_rl.viewer.chart import Curve
+from agentgym_rl.viewer.histogram import Histogram
 
 TEMPLATE = "report.html.j2"
+
+
+class Shown(NamedTuple):
+    """A trajectory to read, and what else is known about it: name -> value, shown as they are."""
+
+    trajectory: Trajectory
+    facts: Mapping[str, Any]
 
 
 class EvaluationLine(NamedTuple):
@@ -37,7 +46,9 @@ def write_report(
     settings: Mapping[str, Any],
     curves: Sequence[Curve] = (),
     evaluations: Sequence[tuple[str, Evaluation]] = (),
-    trajectories: Sequence[Trajectory] = (),
+    trajectories: Sequence[Trajectory | Shown] = (),
+    overview: Sequence[Sequence[str]] = (),
+    histograms: Sequence[Histogram] = (),
 ) -> None:
     """Write the report; a part that is empty is left out.
 
@@ -48,6 +59,8 @@ def write_report(
         curves: what happened at which training step; one chart for each axis among them.
         evaluations: label -> evaluation in the table's order; the others are compared with the first.
         trajectories: to read; a few are enough.
+        overview: a table, its head first.
+        histograms: how numbers are spread.
     """
     html = _template().render(
         title=title,
@@ -55,7 +68,10 @@ def write_report(
         charts=chart.charts(curves),
         size=chart,
         lines=evaluation_lines(evaluations),
-        trajectories=trajectories,
+        episodes=[one if isinstance(one, Shown) else Shown(one, {}) for one in trajectories],
+        overview=overview,
+        histograms=histograms,
+        trained=TRAINED,
     )
     with replaced(path) as beside:
         beside.write_text(html, encoding="utf-8")

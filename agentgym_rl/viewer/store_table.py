@@ -12,27 +12,36 @@ from agentgym_rl.data.collect import Collected
 from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.data.store_query import Query
 
+COLUMNS = ("environment", "source", "tasks", "trajectories", "solved", "failed", "return", "turns")
+
 
 def store_table(store: TrajectoryStore, query: Query) -> Table:
-    """One line an environment and source; a mean leaves failed episodes out."""
+    """One line an environment and source."""
+    table = _table(*COLUMNS)
+    for line in store_lines(store, query):
+        table.add_row(*map(Text, line))
+    return table
+
+
+def store_lines(store: TrajectoryStore, query: Query) -> list[tuple[str, ...]]:
+    """`COLUMNS` of each environment and source; a mean leaves failed episodes out."""
     found: dict[tuple[str, str], list[tuple]] = {}
     names = ("environment", "source", "task_id", "success", "return", "num_turns", "failure_cause")
     for environment, source, *rest in store.columns(*names, query=query):
         found.setdefault((environment, source), []).append(tuple(rest))
-    table = _table("environment", "source", "tasks", "trajectories", "solved", "failed", "return", "turns")
-    for (environment, source), rows in sorted(found.items()):
-        played = [row for row in rows if row[4] is None]
-        table.add_row(
-            Text(environment),
-            Text(source),
-            str(len({row[0] for row in rows})),
-            str(len(rows)),
-            str(sum(row[1] is True for row in rows)),
-            str(len(rows) - len(played)),
-            _mean(row[2] for row in played),
-            _mean(row[3] for row in played),
-        )
-    return table
+    return [(*kind, *_figures(rows)) for kind, rows in sorted(found.items())]
+
+
+def _figures(rows: list[tuple]) -> tuple[str, ...]:
+    played = [row for row in rows if row[4] is None]
+    return (
+        str(len({row[0] for row in rows})),
+        str(len(rows)),
+        str(sum(row[1] is True for row in rows)),
+        str(len(rows) - len(played)),
+        _mean(row[2] for row in played),
+        _mean(row[3] for row in played),
+    )
 
 
 def collected_table(collected: Collected) -> Table:
