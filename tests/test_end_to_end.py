@@ -55,7 +55,8 @@ def test_the_stock_trainer_takes_our_agent_loop_and_estimators(training: Trainin
 def test_every_estimator_takes_two_steps_with_a_critic_that_learns_and_both_kl_terms(
     training: Training, untrained_policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One training of 24 steps, a step an estimator, on split sessions, in environments that are Ray actors."""
+    """One training of 24 steps, a step an estimator, in environments that are Ray actors, on sessions that are split in
+    two, between them a summary by the policy itself."""
     tried = training.folder / "tried.jsonl"
     monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "doubles_estimators")
     monkeypatch.setenv("ESTIMATORS_TRIED", str(tried))
@@ -70,7 +71,8 @@ def test_every_estimator_takes_two_steps_with_a_critic_that_learns_and_both_kl_t
         f"critic.model.path={untrained_policy}",
         "critic.ppo_mini_batch_size=1",
         "critic.optim.lr=1e-3",
-        "agentgym.history.rerender=true",
+        "+agentgym.history={keep_turns: 1, summary: {tokens: 8}}",
+        "data.max_response_length=280",  # two turns, and the 167 tokens of a summary with its request
         "agentgym.truncations.truncated=as_is",  # or the values of these endless episodes would grow for ever
         "data.max_prompt_length=400",
         "+agentgym.rewards.invalid_action=-1.0",  # it knows no action yet: something that a critic can learn
@@ -79,7 +81,8 @@ def test_every_estimator_takes_two_steps_with_a_critic_that_learns_and_both_kl_t
     lines = [json.loads(line) for line in tried.read_text().splitlines()]
     assert [line["name"] for line in lines] == [*ESTIMATORS, *ESTIMATORS]
     assert all(line["finite"] and line["outside"] == 0 for line in lines)
-    assert all(line["rows"] >= 16 for line in lines)  # 8 sessions of up to 3 turns, a row each
+    assert all(line["rows"] >= 16 for line in lines)  # 8 sessions of up to 3 turns
+    assert metrics[1]["training/rollout_probs_diff_max"] < 1e-3  # of the summaries as well
     assert metrics[1]["actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-4)  # the reference is the policy itself
     assert metrics[1]["actor/kl_loss"] == pytest.approx(0, abs=1e-4)
     losses = [metrics[step]["critic/vf_loss"] for step in range(1, len(lines) + 1)]

@@ -1,4 +1,4 @@
-"""A shortened history with a summary: who writes it, what it is told, where it stands, and that nobody trains on it."""
+"""A shortened history with a summary: who writes it, what it is told, where it stands, and that it is trained."""
 
 from __future__ import annotations
 
@@ -48,14 +48,19 @@ def test_the_policy_is_asked_where_its_row_is_full_and_goes_on_from_its_own_word
     assert [len(segment.turn_ends) for segment in policy.segments] == [3, 2]
     # asked with what the row holds already, and the request in place of the next observation
     asked, most = server.asked[3]
-    assert asked == first.ids + chat.continuation([user(REQUEST)], [72])
+    turns = first.prompt_ids + first.response_ids[: first.turn_ends[-1] + 1]
+    assert asked == turns + chat.continuation([user(REQUEST)], [72])
     assert most == len(notes)
     # shown with the first observation, before the turn that is kept
     told = [OPENING[0], user(f"hello\n\n{HEADING}\ntwo turns"), *conversation[6:8]]
     assert second.prompt_ids == chat.opening(told)
-    # no turn, and in no row that is trained on
+    # no turn of the episode, and yet trained, behind what asked for it
     assert len(replies) == 5
-    assert [sum(segment.mask) for segment in policy.segments] == [3, 2]
+    assert [sum(segment.mask) for segment in policy.segments] == [3 + len(notes), 2]
+    assert first.ids == [*asked, *notes]
+    assert first.mask[-len(notes) - 1 :] == [0, *[1] * len(notes)]
+    assert (first.state_of_summary is None, second.state_of_summary) == (False, None)
+    assert len(first.response_ids) <= policy._budget.response
 
 
 def test_a_row_keeps_the_room_that_a_summary_needs(chat):
@@ -127,3 +132,31 @@ def test_a_server_that_fails_the_summary_fails_the_reply(chat):
     with pytest.raises(PolicyFailed, match="no server"):
         converse(policy, ["go on"] * 3)
     assert [segment.turn_ends for segment in policy.segments] == [[0, len(policy.segments[0].response_ids) - 1]]
+
+
+def test_a_summary_that_led_to_no_turn_of_the_episode_is_forgotten_and_one_that_did_is_kept(chat):
+    notes = chat.encode_reply("n")
+    reserve = len(chat.continuation([user(REQUEST)], [])) + len(notes)
+
+    def played(turns):
+        server = Scripted([[70], [71], notes, [72], [73]])
+        history = History(1, summary=Summary(tokens=len(notes)))
+        policy = TokenPolicy(server, chat, budget_of(chat, 2, reserve), history)
+        converse(policy, ["go on"] * 4)
+        policy.keep_turns(turns)
+        return [(sum(segment.mask), segment.state_of_summary is not None) for segment in policy.segments]
+
+    assert played(4) == [(2 + len(notes), True), (2, False)]
+    assert played(3) == [(2 + len(notes), True), (1, False)]
+    assert played(2) == [(2, False)]
+    assert played(1) == [(1, False)]
+
+
+def test_a_summary_is_not_trained_where_nothing_was_sampled_behind_it(chat):
+    notes = chat.encode_reply("n")
+    reserve = len(chat.continuation([user(REQUEST)], [])) + len(notes)
+    server = Scripted([[70], [71], notes, PolicyFailed("no server")])
+    policy = TokenPolicy(server, chat, budget_of(chat, 2, reserve), History(1, summary=Summary(tokens=len(notes))))
+    with pytest.raises(PolicyFailed, match="no server"):
+        converse(policy, ["go on"] * 3)
+    assert [sum(segment.mask) for segment in policy.segments] == [2]

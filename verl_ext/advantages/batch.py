@@ -1,9 +1,9 @@
 """The one shape that every advantage estimator works on: whole trajectories, each with its turns.
 
 A trajectory is one row, however many training rows its session was split into: its segments stand one behind the other
-(`rows.py` joins and splits them). Invariant: a turn is what was sampled between two observations; every sampled token
-belongs to exactly one turn, no other token to any. Only trajectories that are trained on are here: nothing of padding,
-of failed and of excluded sessions, so no estimator can count one by mistake.
+(`rows.py` joins and splits them). Invariant: a turn is what was sampled between two observations, or a summary by the
+policy itself; every sampled token belongs to exactly one turn, no other token to any. Only trajectories that are
+trained on are here: nothing of padding, of failed and of excluded sessions, so no estimator can count one by mistake.
 
 Axes: B trajectories, R response tokens of the longest, T turns of the longest.
 """

@@ -6,6 +6,7 @@ Invariant: `prompt_ids + response_ids` is what the model saw and said; `mask` is
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ class Segment:
     logprobs: list[float] = field(default_factory=list)
     turn_ends: list[int] = field(default_factory=list)
     """Index in the response of the last token of each turn."""
+    state_of_summary: str | None = None
+    """Names what the policy knew when it summed the segment up, behind the last turn; None: it did not."""
 
     @property
     def ids(self) -> list[int]:
@@ -39,8 +42,15 @@ class Segment:
         self._append(ids, logprobs, 1)
         self.turn_ends.append(len(self.response_ids) - 1)
 
+    def sum_up(self, request: Sequence[int], ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        """Append the policy's own summary, with what asked for it."""
+        self.observe(request)
+        self.state_of_summary = f"summary of {hashlib.sha256(repr(self.ids).encode()).hexdigest()[:16]}"
+        self._append(ids, logprobs, 1)
+
     def keep_turns(self, turns: int) -> None:
-        """Forget what follows the first so many turns."""
+        """Forget what follows the first so many turns, a summary too."""
+        self.state_of_summary = None
         del self.turn_ends[turns:]
         end = self.turn_ends[-1] + 1 if self.turn_ends else 0
         for row in (self.response_ids, self.mask, self.logprobs):

@@ -1,14 +1,17 @@
 """What stands for the turns that a shortened history leaves out: a summary, by the policy itself or by another model.
 
-It is written when a row is full, and shown with the first observation of the next row. No environment answers it, so it
-is no turn: nobody is trained to write it.
+It is written when a row is full, and shown with the first observation of the next row. What the policy itself wrote
+stands at the end of the full row, as sampled tokens that are trained like all others: as a turn that no environment
+answers and that earns nothing by itself.
+
+Source of the idea to train summaries with the task: Lu et al. 2025, https://arxiv.org/abs/2510.06727
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from agentgym_rl.errors import BudgetExhausted, ConfigurationError, PolicyFailed
 from agentgym_rl.evaluation.policies import server_client
@@ -45,13 +48,23 @@ class Summary:
             )
 
 
+class Notes(NamedTuple):
+    """One summary."""
+
+    text: str
+    request: Sequence[int] = ()
+    """What the policy itself was asked, as ids behind the segment's."""
+    sampled: SampledTokens | None = None
+    """What it said to that; None: another model wrote the text."""
+
+
 class Summariser(Protocol):
     """Writes summaries."""
 
     reserve: int
     """Tokens of a row that it needs."""
 
-    async def __call__(self, segment: Segment, messages: Sequence[Message]) -> str:
+    async def __call__(self, segment: Segment, messages: Sequence[Message]) -> Notes:
         """Sum up a segment, whose messages are these."""
         ...
 
@@ -63,12 +76,12 @@ class OwnSummaries:
         self._generate, self._chat, self._tokens = generate, chat, tokens
         self.reserve = len(chat.continuation([user(REQUEST)], [])) + tokens
 
-    async def __call__(self, segment: Segment, messages: Sequence[Message]) -> str:
+    async def __call__(self, segment: Segment, messages: Sequence[Message]) -> Notes:
         request = self._chat.continuation([user(REQUEST)], segment.last_turn)
         sampled = await self._generate(segment.ids + request, self._tokens)
         if not sampled.ids:
             raise PolicyFailed("the policy server returned no token for a summary")
-        return self._chat.reply_text(sampled.ids)
+        return Notes(self._chat.reply_text(sampled.ids), request, sampled)
 
 
 class OthersSummaries:
@@ -79,9 +92,9 @@ class OthersSummaries:
     def __init__(self, url: str, model: str, tokens: int):
         self._policy = ServerPolicy(server_client(url), model, max_tokens=tokens, temperature=0.0)
 
-    async def __call__(self, segment: Segment, messages: Sequence[Message]) -> str:
+    async def __call__(self, segment: Segment, messages: Sequence[Message]) -> Notes:
         try:
-            return (await self._policy.reply([*messages, user(REQUEST)])).message.content
+            return Notes((await self._policy.reply([*messages, user(REQUEST)])).message.content)
         except BudgetExhausted as error:  # of that server, and not of the episode
             raise PolicyFailed(f"the summary failed: {error}") from error
 

@@ -1,13 +1,15 @@
 """The policy that training plays with: it talks tokens to a server and keeps every sampled id as it was sampled.
 
-Every turn is one run of ones in a segment's mask. Observations are appended when the next reply is asked for, so a
-response never ends with tokens that no reply followed, unless `observe_end` is told to show what followed the last.
+Every turn is one run of ones in a segment's mask, and so is the policy's own summary at a segment's end. Observations
+are appended when the next reply is asked for, so a response never ends with tokens that no reply followed, unless
+`observe_end` is told to show what followed the last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentgym_rl.errors import BudgetExhausted, ConfigurationError, DataError, PolicyFailed
 from agentgym_rl.messages import Message, assistant
@@ -15,7 +17,7 @@ from agentgym_rl.policy import Reply, SampledTokens
 from verl_ext.agent_loop.chat_tokens import ChatTokens
 from verl_ext.agent_loop.history import History
 from verl_ext.agent_loop.segment import Segment
-from verl_ext.agent_loop.summary import OthersSummaries, OwnSummaries, Summariser, with_summary
+from verl_ext.agent_loop.summary import Notes, OthersSummaries, OwnSummaries, Summariser, with_summary
 
 Generate = Callable[[list[int], int], Awaitable[SampledTokens]]
 """(ids so far, most new ids) -> what was sampled."""
@@ -31,6 +33,18 @@ class TokenBudget:
     """All replies and the observations between them."""
     turn: int
     """One reply."""
+
+
+class _Place(NamedTuple):
+    """Where the next reply belongs."""
+
+    segment: Segment
+    between: list[int]
+    """The ids that come before it."""
+    shown: Sequence[Message]
+    """The messages that the segment's ids and these are."""
+    notes: Notes | None = None
+    """What a new segment begins with, of the last one."""
 
 
 class TokenPolicy:
@@ -60,12 +74,14 @@ class TokenPolicy:
             DataError: the first prompt is longer than its budget.
             PolicyFailed: the server sampled nothing.
         """
-        segment, between, shown = await self._place(conversation)
+        segment, between, shown, notes = await self._place(conversation)
         room = self._room(segment, between)
         sampled = await self._generate(segment.ids + between, min(self._budget.turn, room))
         if not sampled.ids:
             raise PolicyFailed("the policy server returned no token")
         if not self.segments or segment is not self.segments[-1]:
+            if notes and notes.sampled:
+                self.segments[-1].sum_up(notes.request, notes.sampled.ids, notes.sampled.logprobs)
             self.segments.append(segment)
         segment.observe(between)
         segment.sample(sampled.ids, sampled.logprobs)
@@ -75,9 +91,11 @@ class TokenPolicy:
 
     def keep_turns(self, turns: int) -> None:
         """Forget replies that no step of the environment answered (the episode's deadline came in between)."""
-        for segment in list(self.segments):
-            segment.keep_turns(turns)
-            turns -= len(segment.turn_ends)
+        for segment in self.segments:
+            played = len(segment.turn_ends)
+            if turns <= played:  # the last one, or behind it: a summary of it led to nothing
+                segment.keep_turns(turns)
+            turns = max(turns - played, 0)
         self.segments = [segment for segment in self.segments if segment.turn_ends]
 
     def observe_end(self, conversation: Sequence[Message]) -> None:
@@ -95,22 +113,20 @@ class TokenPolicy:
             return OthersSummaries(wanted.url, wanted.model, wanted.tokens)
         return OwnSummaries(self._generate, self._chat, wanted.tokens)
 
-    async def _place(self, conversation: Sequence[Message]) -> tuple[Segment, list[int], Sequence[Message]]:
-        """The segment that the next reply belongs to, the ids that come before it, and the messages that these are."""
+    async def _place(self, conversation: Sequence[Message]) -> _Place:
         if not self.segments:
-            return self._first(conversation), [], conversation
+            return _Place(self._first(conversation), [], conversation)
         between = None if self._history.rerender else self._continuation(conversation)
         if between is None:
             segment, shown = self._later(conversation)
-            return segment, [], shown
+            return _Place(segment, [], shown)
         if self._room_left(self.segments[-1], between) < 1:
             kept = self._history.shortened(conversation)
             if kept is not None:
-                if self._summarise:
-                    kept = with_summary(kept, await self._summarise(self.segments[-1], self._shown))
-                segment, shown = self._later(kept)
-                return segment, [], shown
-        return self.segments[-1], between, [*self._shown, *conversation[len(self._said) :]]
+                notes = await self._summarise(self.segments[-1], self._shown) if self._summarise else None
+                segment, shown = self._later(with_summary(kept, notes.text) if notes else kept)
+                return _Place(segment, [], shown, notes)
+        return _Place(self.segments[-1], between, [*self._shown, *conversation[len(self._said) :]])
 
     def _first(self, conversation: Sequence[Message]) -> Segment:
         ids = self._chat.opening(conversation)

@@ -32,7 +32,7 @@ def rows_of_session(
         server: what the session sampled from.
         wall_seconds: from the first call to the last.
     """
-    facts = episode_facts(trajectory, reward.parts, wall_seconds)
+    facts = episode_facts(trajectory, segments, reward.parts, wall_seconds)
     accuracy = math.nan if trajectory.success is None else float(trajectory.success)
     sampled = sum(len(segment.turn_ends) for segment in segments)
     rewards = iter(reward.per_turn_T[len(trajectory.turns) - sampled :])
@@ -83,7 +83,9 @@ def empty_row(token: int, weight_version: int, logprobs: bool) -> TurnRewardOutp
     )
 
 
-def episode_facts(trajectory: Trajectory, reward_parts: Mapping[str, float], wall_seconds: float) -> dict[str, Any]:
+def episode_facts(
+    trajectory: Trajectory, segments: Sequence[Segment], reward_parts: Mapping[str, float], wall_seconds: float
+) -> dict[str, Any]:
     """What the trainer needs of a trajectory beside its tokens; small, since it travels with the row."""
     turns = trajectory.turns
     return {
@@ -99,7 +101,19 @@ def episode_facts(trajectory: Trajectory, reward_parts: Mapping[str, float], wal
         "turn_seconds": [turn.policy_seconds + turn.environment_seconds for turn in turns],
         "wall_seconds": wall_seconds,
         "reward_parts": dict(reward_parts),
-        # What the policy saw before each turn, for estimators that compare turns taken in the same state.
-        "state_keys": [trajectory.fingerprint, *(fingerprint(turn.observation) for turn in turns[:-1])],
+        "state_keys": _state_keys(trajectory, segments),
         "said": fingerprint([turn.reply.message for turn in turns]),
     }
+
+
+def _state_keys(trajectory: Trajectory, segments: Sequence[Segment]) -> list[str]:
+    """What the policy saw before each turn, and before each of its own summaries, which the rows have as turns too: for
+    estimators that compare turns taken in the same state."""
+    seen = [trajectory.fingerprint, *(fingerprint(turn.observation) for turn in trajectory.turns[:-1])]
+    sampled = sum(len(segment.turn_ends) for segment in segments)
+    of_turns = iter(seen[len(trajectory.turns) - sampled :])
+    keys = []
+    for segment in segments:
+        keys += [next(of_turns) for _ in segment.turn_ends]
+        keys += [segment.state_of_summary] if segment.state_of_summary else []
+    return keys
