@@ -66,8 +66,20 @@ class ToolFailed(BoundaryError):
     boundary = "tool"
 
 
+class NoVerdict(Enum):
+    """Why a judge that is asked the same again gives no verdict either."""
+
+    REFUSED = "refused"  # its server does not take this very question, for its length or its content
+    UNREADABLE = "unreadable"  # in none of all the tries had the answer the agreed form
+
+
 class JudgeFailed(BoundaryError):
     boundary = "judge"
+
+    def __init__(self, message: str, manner: Manner = Manner.RAISED, no_verdict: NoVerdict | None = None):
+        super().__init__(message, manner)
+        self.no_verdict = no_verdict
+        """None: asked another time there may be one."""
 
 
 class PolicyFailed(BoundaryError):

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from agentgym_rl.commands.store import progress_bar
 from agentgym_rl.data.store import TrajectoryStore
-from agentgym_rl.data.trajectory_json import read_trajectories
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.judge.annotate import annotate_judged
-from agentgym_rl.judge.judgements import Judgement
+from agentgym_rl.judge.given import FileGiven, StoreGiven
+from agentgym_rl.judge.judgements import Judgement, missing, only_judge
 from agentgym_rl.judge.run import judge_all
 from agentgym_rl.judge.settings import AnswerFormat, JudgeSettings
 from agentgym_rl.viewer.judge_table import agreement_table, judge_notes
@@ -45,9 +45,12 @@ def judge(
     tries: Annotated[int, typer.Option(help="For one verdict.", min=1)] = 5,
     deadline_seconds: Annotated[float, typer.Option(help="For one verdict, with all its tries.")] = 180.0,
 ) -> None:
-    """Have a model score trajectories from 0 to 1; exit code 1 where a verdict is missing.
+    """Have a model score trajectories from 0 to 1; exit code 1 where a verdict is missing that may still come.
 
-    All trajectories are held in memory at once.
+    None will come where the server refuses the very question (status 400, 413, 422), for its length say, or no answer
+    of all tries can be read. Then there is no score, the exit code stays 0, and the same command doesn't ask again;
+    more --tries do where there were answers, and another --out does. A judge that gave no verdict at all may be set up
+    wrongly: then every one is missing.
     """
     settings = JudgeSettings(
         url=server,
@@ -64,10 +67,10 @@ def judge(
     store = TrajectoryStore.existing(trajectories) if trajectories.is_dir() else None
     if annotated and store is None:
         raise ConfigurationError(f"--annotated is for a store's trajectories; {trajectories} is no folder")
-    given = [record.trajectory for record in store.records()] if store else read_trajectories(trajectories)
-    with _progress(len(given)) as on_judged:
+    given = StoreGiven(store) if store else FileGiven(trajectories)
+    with only_judge(out), _progress(len(given)) as on_judged:
         run = asyncio.run(judge_all(settings, given, out, relative, seed, on_judged))
-    is_missing = any((row.failure or "").startswith("judge_") for row in run.judgements)
+    is_missing = bool(missing(run.judgements))
     if annotated and store and not is_missing:
         annotate_judged(store, annotated, run.judgements)
     console = Console()

@@ -70,22 +70,28 @@ def read_trajectories(path: str | Path) -> list[Trajectory]:
     """
     try:
         with open(path, encoding="utf-8", newline="\n") as file:
-            return list(_read_lines(file, path))
+            return [read_line(line, number, path) for number, line in enumerate(file, start=1)]
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error
 
 
-def _read_lines(lines: Iterable[str], path: str | Path) -> Iterable[Trajectory]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise DataError(f"a trajectory is a JSON object; given: {type(row).__name__}")
-            yield from_dict(row)
-        except json.JSONDecodeError as error:
-            raise DataError(f"line {number} of {path} is no JSON ({error.msg})") from error
-        except DataError as error:
-            raise DataError(f"line {number} of {path}: {error}") from error
+def read_line(line: str | bytes, number: int, path: str | Path) -> Trajectory:
+    """The trajectory of a line of a file; its number, from 1, and the path are for messages.
+
+    Raises:
+        DataError: it is none.
+    """
+    try:
+        row = json.loads(line)
+        if not isinstance(row, dict):
+            raise DataError(f"a trajectory is a JSON object; given: {type(row).__name__}")
+        return from_dict(row)
+    except json.JSONDecodeError as error:
+        raise DataError(f"line {number} of {path} is no JSON ({error.msg})") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"line {number} of {path} is no UTF-8 ({error})") from error
+    except DataError as error:
+        raise DataError(f"line {number} of {path}: {error}") from error
 
 
 def _turn(row: Mapping[str, Any]) -> Turn:

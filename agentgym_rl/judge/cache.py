@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from agentgym_rl.data.replaced import replaced
+
+logger = logging.getLogger(__name__)
 
 
 class AnswerCache:
@@ -31,9 +34,14 @@ class AnswerCache:
         return answer if isinstance(answer, str) else None
 
     def put(self, request: Mapping[str, Any], answer: str) -> None:
-        if self._folder is not None:
+        """Keep an answer; where the disk takes none, that is logged, for the answer itself was paid for and stands."""
+        if self._folder is None:
+            return
+        try:
             with replaced(self._path(self._folder, request)) as new:
                 new.write_text(json.dumps({"answer": answer}), encoding="utf-8")
+        except OSError as error:
+            logger.warning("an answer could not be kept in %s: %s", self._folder, error)
 
     def _path(self, folder: Path, request: Mapping[str, Any]) -> Path:
         key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()

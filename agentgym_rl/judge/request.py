@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from agentgym_rl.errors import ConfigurationError, Manner
+from agentgym_rl.errors import ConfigurationError, Manner, NoVerdict
 
 REFUSED = {401: "the key", 403: "the key", 404: "the url or the model's name"}
 """Status -> what is wrong with the settings; no other question would fare better."""
 PASSES = (408, 409, 425, 429)
 """Statuses below 500 that are worth another try."""
+ABOUT_THE_QUESTION = (400, 413, 422)
+"""Statuses that this very question meets each time, e.g. for its length."""
 
 
 class Said(NamedTuple):
@@ -31,13 +33,22 @@ class Said(NamedTuple):
 class Fault(Exception):
     """A request went wrong."""
 
-    def __init__(self, message: str, manner: Manner = Manner.RAISED, passes: bool = True, wait_seconds: float = 0.0):
+    def __init__(
+        self,
+        message: str,
+        manner: Manner = Manner.RAISED,
+        passes: bool = True,
+        wait_seconds: float = 0.0,
+        no_verdict: NoVerdict | None = None,
+    ):
         super().__init__(message)
         self.manner = manner
         self.passes = passes
         """Whether another try is worth it."""
         self.wait_seconds = wait_seconds
         """What the server asks for."""
+        self.no_verdict = no_verdict
+        """Why there is none, should each try end like this one; None: another day may bring one."""
 
 
 class ChatClient:
@@ -142,7 +153,10 @@ def _status_fault(status: int, said: str, headers: Mapping[str, str]) -> Fault:
     if status in REFUSED:
         raise ConfigurationError(f"the judge's server answered {status}: check {REFUSED[status]} ({said:.200})")
     passes = status >= 500 or status in PASSES
-    return Fault(f"status {status} ({said:.200})", passes=passes, wait_seconds=_retry_after(headers))
+    no_verdict = NoVerdict.REFUSED if status in ABOUT_THE_QUESTION else None
+    return Fault(
+        f"status {status} ({said:.200})", passes=passes, wait_seconds=_retry_after(headers), no_verdict=no_verdict
+    )
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

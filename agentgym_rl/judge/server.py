@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from agentgym_rl.concurrency import reply_limit
-from agentgym_rl.errors import JudgeFailed, Manner, boundary
+from agentgym_rl.errors import JudgeFailed, Manner, NoVerdict, boundary
 from agentgym_rl.judge.cache import AnswerCache
 from agentgym_rl.judge.prompt import Prompt
 from agentgym_rl.judge.request import ChatClient, Fault, Said
@@ -103,12 +103,14 @@ class JudgeServer:
         """Ask until a verdict can be read, or no try or time is left."""
         loop, spent = asyncio.get_running_loop(), Spent()
         end = loop.time() + self._settings.deadline_seconds
+        ends: set[NoVerdict | None] = set()
         while True:
             try:
                 return Answer(await self._once(request, form, spent), spent)
             except Fault as fault:
+                ends.add(fault.no_verdict)
                 wait = max(fault.wait_seconds, self._backoff(spent.requests) * _jitter(request, spent.requests))
-                self._require_another(fault, spent.requests, wait, end - loop.time())
+                self._require_another(fault, len(ends) == 1, spent.requests, wait, end - loop.time())
                 await asyncio.sleep(wait)
 
     async def _once(self, request: dict[str, Any], form: Form, spent: Spent) -> Verdict:
@@ -120,26 +122,34 @@ class JudgeServer:
         for account in (self.spent, spent):
             account.add(said)
         if not said.is_whole:
-            raise Fault(f"a verdict cut off after {said.completion_tokens} tokens: {said.text!r:.200}")
+            cut_off = f"a verdict cut off after {said.completion_tokens} tokens: {said.text!r:.200}"
+            raise Fault(cut_off, no_verdict=NoVerdict.UNREADABLE)
         try:
             verdict = form.read(said.text)
         except UnreadableVerdict as error:
-            raise Fault(str(error)) from error
+            raise Fault(str(error), no_verdict=NoVerdict.UNREADABLE) from error
         self._cache.put(request, said.text)
         return verdict
 
     def _backoff(self, tries: int) -> float:
         return min(self._settings.backoff_seconds * 2.0 ** (tries - 1), LONGEST_BACKOFF_SECONDS)
 
-    def _require_another(self, fault: Fault, tries: int, wait: float, left: float) -> None:
-        """Raise a JudgeFailed unless another try is worth it and allowed."""
+    def _require_another(self, fault: Fault, as_before: bool, tries: int, wait: float, left: float) -> None:
+        """Raise a JudgeFailed unless another try is worth it and allowed.
+
+        Args:
+            as_before: every try ended like this one.
+        """
         if fault.passes and tries < self._settings.tries and wait < left:
             return
         late = fault.passes and tries < self._settings.tries
         why = f"no time for another within {self._settings.deadline_seconds:.3g} s" if late else "no other follows"
         manner = Manner.TIMED_OUT if late else fault.manner
+        is_final = not fault.passes or (as_before and not late)
         raise JudgeFailed(
-            f"{self._what} gave no verdict; try {tries} of {self._settings.tries}: {fault}; {why}", manner
+            f"{self._what} gave no verdict; try {tries} of {self._settings.tries}: {fault}; {why}",
+            manner,
+            fault.no_verdict if is_final else None,
         ) from fault
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentgym_rl.judge.agreement import agreement
-from agentgym_rl.judge.judgements import Judgement
+from agentgym_rl.judge.judgements import Judgement, missing
 from agentgym_rl.judge.server import Spent
 
 _NUMBERS = ("judged", "mean score", "with outcome", "solved", "accuracy", "kappa", "AUC", "AUC within tasks")
@@ -34,7 +34,11 @@ def agreement_table(judgements: Sequence[Judgement]) -> Table:
 def judge_notes(judgements: Sequence[Judgement], spent: Spent) -> list[str]:
     """Lines about what was not judged and why, and about the cost of this run."""
     causes = Counter(row.failure for row in judgements if row.failure is not None)
-    notes = [f"not judged: {count} of {len(judgements)} ({cause})" for cause, count in causes.most_common()]
+    for_good = {row.failure for row in judgements if row.has_no_verdict} - {row.failure for row in missing(judgements)}
+    notes = [
+        f"not judged: {count} of {len(judgements)} ({cause})" + (", and not asked again" if cause in for_good else "")
+        for cause, count in causes.most_common()
+    ]
     cost = (
         f"this run: {spent.requests} requests, {spent.cached} verdicts from the cache, "
         f"{spent.prompt_tokens} prompt and {spent.completion_tokens} completion tokens"
