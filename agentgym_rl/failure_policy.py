@@ -18,7 +18,8 @@ from agentgym_rl.truncation import Truncations
 class Action(Enum):
     """What happens to an episode that failed."""
 
-    RETRY = "retry"  # the same task again in a fresh environment; excluded when the retries are used up
+    RETRY = "retry"  # the same task again in a fresh environment; excluded when the retries are used up; a group's
+    # comparison is asked again instead
     EXCLUDE = "exclude"  # leaves loss, group baseline and success metrics
     REPLACE = "replace"  # for verl's asynchronous buffer, which drops its group and draws another task; else: excluded
     STOP = "stop"  # the run ends

@@ -1,4 +1,6 @@
-"""What the agent loop's tests put on its two sides: a policy server in this process, and an environment that hangs."""
+"""What the agent loop's tests put on its two sides: a policy server in this process, and an environment that hangs; and
+how they play a session between them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from doubles import Countdown
+from omegaconf import OmegaConf
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.workers.rollout.replica import TokenOutput
 
 from agentgym_rl.environment import BlockingEnvironment, StepResult
@@ -14,6 +18,39 @@ from agentgym_rl.environments import registry
 from agentgym_rl.messages import Message, assistant
 from agentgym_rl.task import Task
 from verl_ext.agent_loop.chat_tokens import ChatTokens
+from verl_ext.agent_loop.environment_loop import EnvironmentAgentLoop
+from verl_ext.agent_loop.turn_rewards import TurnRewardOutput
+
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}
+ROLLOUT = {"prompt_length": 400, "response_length": 600, "calculate_log_probs": True}
+
+
+def row_of(task: Task) -> dict[str, Any]:
+    """verl's arguments of an agent loop."""
+    return {"task": task.to_json(), "agent_name": "environment", "session_id": 0, "index": 0, "validation": False}
+
+
+async def play_row(
+    tokenizer: Any,
+    client: Any,
+    row: dict[str, Any],
+    rollout: Any = None,
+    uid: str = "g",
+    critic: bool = False,
+    **agentgym: Any,
+) -> list[TurnRewardOutput]:
+    """One session; `rollout` and `agentgym` are the sections of the configuration."""
+    config = OmegaConf.create(
+        {
+            "actor_rollout_ref": {"rollout": {**ROLLOUT, **(rollout or {})}},
+            "critic": {"enable": critic},
+            "data": {},
+            "agentgym": agentgym,
+        }
+    )
+    wrapped = DictConfigWrap(config)
+    loop = EnvironmentAgentLoop(wrapped, client, tokenizer, None, None, data_config=DictConfigWrap(config.data))
+    return await loop.run(dict(SAMPLING), uid=uid, **row)
 
 
 class ScriptedClient:

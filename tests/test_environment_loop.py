@@ -9,10 +9,8 @@ import pytest
 from doubles import Countdown, Crashes, DifferentOpening, Guess, HangsAwaiting, HangsInReset, RaisesInReset, task_for
 from doubles_chat import runs_of_ones
 from doubles_judge import chat_server, verdict
-from doubles_loop import HangsAtSecondStep, ScriptedClient, SilentClient, expert_lines
-from omegaconf import OmegaConf
+from doubles_loop import SAMPLING, HangsAtSecondStep, ScriptedClient, SilentClient, expert_lines, play_row, row_of
 from transformers import AutoTokenizer
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 
 from agentgym_rl.environment import fingerprint
 from agentgym_rl.environments.babyai import BabyAI
@@ -23,12 +21,10 @@ from agentgym_rl.task import Task
 from verl_ext import failures
 from verl_ext.agent_loop import worker
 from verl_ext.agent_loop.chat_tokens import ChatTokens
-from verl_ext.agent_loop.environment_loop import EnvironmentAgentLoop, SessionFailed
+from verl_ext.agent_loop.environment_loop import SessionFailed
 from verl_ext.agent_loop.settings import Settings
 from verl_ext.failures import SessionFailure
 
-SAMPLING = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}
-ROLLOUT = {"prompt_length": 400, "response_length": 600, "calculate_log_probs": True}
 SEED_OF_4 = next(seed for seed in range(50) if Guess().draw(task_for(Guess, seed=seed)) == 4)
 
 
@@ -55,28 +51,9 @@ def reported(monkeypatch) -> list[SessionFailure]:
 def run_rows(tokenizer):
     """Plays one session with a client; `rollout` and `agentgym` are the sections of the configuration."""
 
-    async def play(
-        client: Any,
-        row: Task | dict[str, Any],
-        rollout: Any = None,
-        uid: str = "g",
-        critic: bool = False,
-        **agentgym: Any,
-    ) -> Any:
-        config = OmegaConf.create(
-            {
-                "actor_rollout_ref": {"rollout": {**ROLLOUT, **(rollout or {})}},
-                "critic": {"enable": critic},
-                "data": {},
-                "agentgym": agentgym,
-            }
-        )
-        loop = EnvironmentAgentLoop(
-            DictConfigWrap(config), client, tokenizer, None, None, data_config=DictConfigWrap(config.data)
-        )
-        if isinstance(row, Task):
-            row = row_of(row)
-        return await asyncio.wait_for(loop.run(dict(SAMPLING), uid=uid, **row), 60)
+    async def play(client: Any, row: Task | dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        row = row_of(row) if isinstance(row, Task) else row
+        return await asyncio.wait_for(play_row(tokenizer, client, row, *args, **kwargs), 60)
 
     return play
 
@@ -90,11 +67,6 @@ def run(run_rows):
         return row
 
     return play
-
-
-def row_of(task: Task) -> dict[str, Any]:
-    """verl's arguments of an agent loop."""
-    return {"task": task.to_json(), "agent_name": "environment", "session_id": 0, "index": 0, "validation": False}
 
 
 # A session that ends well

@@ -7,6 +7,7 @@ could not be set up at all, the run stops with a report.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -31,6 +32,8 @@ from verl_ext.ray_pool import POOL, RayPool
 from verl_ext.step_rows import extra_fields, real_keys, sessions_of
 from verl_ext.survivors import Survivors
 
+logger = logging.getLogger(__name__)
+
 NAMES = {"agentgym": "sync", "agentgym_async": "colocate_async"}
 """Our trainer -> the mode of verl that it is."""
 _POLL_SECONDS = 0.2
@@ -54,6 +57,7 @@ class Sessions:
         # The actors live as long as this is held, and must be there before the agent loops are.
         self._pool = RayPool.start(POOL, settings.pool) if settings.pool else None
         require_workable(config, settings, NAMES[config.trainer.v1.trainer_mode])
+        self._compared = _compared_rewards(settings, config.actor_rollout_ref.rollout.n)
         with open_dict(config):
             # verl compares this name in many places
             config.trainer.v1.trainer_mode = NAMES[config.trainer.v1.trainer_mode]
@@ -78,10 +82,11 @@ class Sessions:
         _mark(self.val_dataloader, validation=True)
 
     def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
-        if self._settings.oversampling.spares and "__rollout_n__" in batch:
+        needs = self._compared or ("agentgym.oversampling.spares" if self._settings.oversampling.spares else "")
+        if needs and "__rollout_n__" in batch:
             raise ConfigurationError(
-                "agentgym.oversampling.spares needs groups of rollout.n sessions; the dataset's column __rollout_n__ "
-                "gives each its own number"
+                f"{needs} needs groups of rollout.n sessions; the dataset's column __rollout_n__ gives each its own "
+                "number"
             )
         return super()._submit_batch_to_rollout(batch)
 
@@ -150,6 +155,24 @@ class Sessions:
         """
         lost = [failure.episode for failure in tries if failure.action is not Action.RETRY]
         self._failure_budget.spend(lost, survivors + len(lost))
+
+
+def _compared_rewards(settings: Settings, sessions: int) -> str:
+    """Names the rewards that compare the sessions of a group, "" if none does; and says where they are left out.
+
+    Raises:
+        ConfigurationError: no group has two sessions that could be compared.
+    """
+    names = ", ".join(f"agentgym.rewards.{name}" for name in settings.split_rewards.compared)
+    spares = settings.oversampling.spares
+    if names and sessions - spares < 2:
+        raise ConfigurationError(
+            f"{names} compares the sessions of a group: rollout.n must be 2 at least, without "
+            f"agentgym.oversampling.spares; given: {sessions} and {spares}"
+        )
+    if names:
+        logger.warning("%s compares the sessions of a training group; rewards in validation are without it", names)
+    return names
 
 
 def _mark(loader: Any, validation: bool) -> None:

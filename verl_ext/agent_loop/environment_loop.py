@@ -8,6 +8,7 @@ trainer the session raises, and verl goes on without it.
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from verl.trainer.ppo.utils import need_critic
 from agentgym_rl.environment import Environment, Opening
 from agentgym_rl.environments.chaos import chaotic
 from agentgym_rl.episode import Limits, play
-from agentgym_rl.errors import AgentGymError, BoundaryError, DataError
+from agentgym_rl.errors import AgentGymError, BoundaryError, ConfigurationError, DataError
 from agentgym_rl.failure_policy import Action, FailedEpisode
 from agentgym_rl.oversample import Fate
 from agentgym_rl.rewards import Reward, weighted_sum
@@ -28,12 +29,15 @@ from agentgym_rl.trajectory import Failure, StopReason, Trajectory
 from agentgym_rl.truncation import CountsAs
 from verl_ext import failures
 from verl_ext.agent_loop.chat_tokens import ChatTokens
+from verl_ext.agent_loop.comparisons import Comparisons, Seat
 from verl_ext.agent_loop.session_server import SessionServer
 from verl_ext.agent_loop.settings import Settings
 from verl_ext.agent_loop.token_policy import TokenBudget, TokenPolicy
 from verl_ext.agent_loop.training_rows import empty_row, rows_of_session
 from verl_ext.agent_loop.turn_rewards import TurnRewardOutput
 from verl_ext.agent_loop.worker import worker
+
+logger = logging.getLogger(__name__)
 
 VALIDATION = "validation"
 """Column that our trainers add to each row: whether it is validated on. verl does not tell an agent loop."""
@@ -55,7 +59,7 @@ class _Ended:
     reward: Reward | None
     """None where it failed."""
     left_out: bool = False
-    """A trainer of ours took note of the failure, and wants an empty row."""
+    """A trainer of ours took note of the failure, if there was one, and wants an empty row."""
 
     @property
     def failed(self) -> bool:
@@ -99,28 +103,77 @@ class EnvironmentAgentLoop(AgentLoopBase):
     async def _session(
         self, task: Task, sampling_params: dict[str, Any], row: dict[str, Any]
     ) -> list[TurnRewardOutput]:
-        """Play the session, beside the spares of its group where there are any, and make its rows."""
+        """Play the session, be compared with its siblings where a reward does that, and make its rows."""
         group = str(row.get("uid") or uuid4())
-
-        async def play_tries() -> _Ended:
-            return await self._play_tries(task, sampling_params, row, group)
-
-        spares = self._settings.oversampling.spares
-        if spares and _is_trained_on(row):
-            shared = worker(self._settings)
-            keep = self.rollout_config.n - spares
-            outcome = await shared.groups.settle(group, row["session_id"], keep, play_tries)
-            ended = outcome.episode
-            if ended is None or outcome.fate is Fate.SPARE:
-                return []
+        comparisons = self._comparisons(row)
+        if comparisons is None:
+            ended = await self._played(task, sampling_params, row, group)
         else:
-            ended = await play_tries()
+            async with comparisons.seat(group, row["session_id"], self.rollout_config.n) as seat:
+                ended = await self._played(task, sampling_params, row, group)
+                if ended is not None and not ended.failed:
+                    ended = await self._compared(ended, seat, row)
+        if ended is None:
+            return []
         failures.report_pool(worker(self._settings).pool.end_period())
         if ended.left_out:
             return [self._empty_row(row)]
         if ended.failure:
             raise SessionFailed(f"task {task.id!r}: {ended.failure.cause}: {ended.failure.message}")
         return self._rows(ended)
+
+    def _comparisons(self, row: dict[str, Any]) -> Comparisons | None:
+        """Where the session meets its siblings; None: no reward compares them, or it is validated on.
+
+        Raises:
+            ConfigurationError: with a stock trainer, nobody knows which.
+        """
+        comparisons = worker(self._settings).comparisons
+        if comparisons is not None and row.get(VALIDATION) is None:
+            raise ConfigurationError(
+                f"reward {', '.join(map(repr, self._settings.split_rewards.compared))} compares the sessions of a "
+                "training group, and needs a trainer that says which sessions are: trainer.v1.trainer_mode=agentgym or "
+                "agentgym_async"
+            )
+        return comparisons if _is_trained_on(row) else None
+
+    async def _played(
+        self, task: Task, sampling_params: dict[str, Any], row: dict[str, Any], group: str
+    ) -> _Ended | None:
+        """Play the session, beside the spares of its group where there are any; None: it is not needed."""
+
+        async def play_tries() -> _Ended:
+            return await self._play_tries(task, sampling_params, row, group)
+
+        spares = self._settings.oversampling.spares
+        if not spares or not _is_trained_on(row):
+            return await play_tries()
+        keep = self.rollout_config.n - spares
+        outcome = await worker(self._settings).groups.settle(group, row["session_id"], keep, play_tries)
+        return None if outcome.fate is Fate.SPARE else outcome.episode
+
+    async def _compared(self, ended: _Ended, seat: Seat, row: dict[str, Any]) -> _Ended:
+        """Add what the comparison with its siblings earns the session.
+
+        If the comparison fails, all of them have, and none is played again: to retry is to compare once more. A session
+        whose siblings are all gone has no such reward, which is not one of 0: it is left out, and with it nothing is
+        lost, as a group of one has advantage 0.
+        """
+        assert ended.reward is not None, "an episode that did not fail has a reward"
+        for tries in itertools.count(1):
+            try:
+                reward = await seat.compared(ended.trajectory, tries)
+            except BoundaryError as error:
+                failed = replace(ended, reward=None, failure=_failed_by(error, ended.trajectory))
+                given_up = self._given_up(failed, tries, row)
+                if given_up is not None:
+                    return given_up
+            else:
+                if reward is None:
+                    logger.warning("task %r: no sibling is left to compare a session with", ended.trajectory.task.id)
+                    return replace(ended, reward=None, left_out=True)
+                return replace(ended, reward=ended.reward.plus(reward))
+        raise AssertionError("unreachable")
 
     async def _play_tries(self, task: Task, sampling_params: dict[str, Any], row: dict[str, Any], group: str) -> _Ended:
         """Play until an episode can be used, or the failure policy gives the session up."""
@@ -134,14 +187,18 @@ class EnvironmentAgentLoop(AgentLoopBase):
             wall_seconds = time.monotonic() - begin
             reward, failure = await self._judge(trajectory, self._failure(trajectory, row))
             ended = _Ended(trajectory, policy, server, wall_seconds, failure, reward)
-            if ended.failure is None:
-                return ended
-            action = self._settings.failures.action(ended.failure.cause, tries)
-            validation = row.get(VALIDATION) is True
-            counted = failures.report(failures.SessionFailure(ended.failure, action, validation))
-            if action is not Action.RETRY:
-                return replace(ended, left_out=counted and action is Action.EXCLUDE)
+            done = ended if ended.failure is None else self._given_up(ended, tries, row)
+            if done is not None:
+                return done
         raise AssertionError("unreachable")
+
+    def _given_up(self, ended: _Ended, tries: int, row: dict[str, Any]) -> _Ended | None:
+        """Report a failed session; None: the failure policy has it tried again."""
+        assert ended.failure is not None, "only what failed is given up"
+        action = self._settings.failures.action(ended.failure.cause, tries)
+        validation = row.get(VALIDATION) is True
+        counted = failures.report(failures.SessionFailure(ended.failure, action, validation))
+        return None if action is Action.RETRY else replace(ended, left_out=counted and action is Action.EXCLUDE)
 
     async def _play(self, task: Task, policy: TokenPolicy, group: str, nonce: str, limits: Limits) -> Trajectory:
         shared = worker(self._settings)
@@ -181,14 +238,13 @@ class EnvironmentAgentLoop(AgentLoopBase):
     async def _judge(
         self, trajectory: Trajectory, failure: FailedEpisode | None
     ) -> tuple[Reward | None, FailedEpisode | None]:
-        """What a trajectory earned; a judge that fails leaves it without a reward, and untrained on."""
+        """What a trajectory earned by itself; a judge that fails leaves it without a reward, and untrained on."""
         if failure is not None:
             return None, failure
         try:
-            return await weighted_sum(self._settings.rewards)(trajectory), None
+            return await weighted_sum(self._settings.split_rewards.alone)(trajectory), None
         except BoundaryError as error:
-            failed = replace(trajectory, stop=StopReason.FAILED, failure=Failure.from_error(error))
-            return None, failed_episode(failed)
+            return None, _failed_by(error, trajectory)
 
     def _rows(self, ended: _Ended) -> list[TurnRewardOutput]:
         trajectory, policy, reward = ended.trajectory, ended.policy, ended.reward
@@ -220,6 +276,11 @@ def task_of(row: dict[str, Any]) -> Task:
             f"given: {', '.join(sorted(row))}"
         )
     return Task.from_json(row["task"])
+
+
+def _failed_by(error: BoundaryError, trajectory: Trajectory) -> FailedEpisode | None:
+    """A trajectory that was sound until something about it was asked."""
+    return failed_episode(replace(trajectory, stop=StopReason.FAILED, failure=Failure.from_error(error)))
 
 
 def failed_episode(trajectory: Trajectory) -> FailedEpisode | None:

@@ -18,7 +18,7 @@ from agentgym_rl.episode import Limits
 from agentgym_rl.errors import ConfigurationError, require_allowed_keys
 from agentgym_rl.failure_policy import FailurePolicy
 from agentgym_rl.horizon import Horizon
-from agentgym_rl.rewards import Weights, weighted_sum
+from agentgym_rl.rewards import Split, Weights, split
 from agentgym_rl.truncation import Truncations
 from verl_ext.agent_loop.history import History
 from verl_ext.agent_loop.spares import Oversampling
@@ -34,7 +34,8 @@ class Settings:
     """See each field; unknown keys are an error."""
 
     rewards: Weights = field(default_factory=lambda: {"outcome": 1.0})
-    """Reward name -> weight, or {weight: w, ...} with arguments; the sum is the trajectory's reward."""
+    """Reward name -> weight, or {weight: w, ...} with arguments; the sum is the trajectory's reward. One that compares
+    the sessions of a group, such as `relative_judge`, is for training alone: validation has the sum of the others."""
     limits: Limits = field(default_factory=Limits)
     """Turns and deadlines of an episode."""
     turn_tokens: int = 1024
@@ -83,8 +84,13 @@ class Settings:
             raise ConfigurationError(
                 f"agentgym.max_turn_logprob_gap must be above 0, or null; given: {self.max_turn_logprob_gap}"
             )
-        weighted_sum(self.rewards)
+        split(self.rewards)
         reply_limit(self.concurrent_replies)
+
+    @property
+    def split_rewards(self) -> Split:
+        """The rewards of a session alone, and those that compare it with its siblings."""
+        return split(self.rewards)
 
     @classmethod
     def of(cls, config: DictConfig) -> Settings:

@@ -16,6 +16,7 @@ from agentgym_rl.environment import Opening
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.pool import EnvironmentPool
 from agentgym_rl.task import Task
+from verl_ext.agent_loop.comparisons import Comparisons
 from verl_ext.agent_loop.settings import Settings
 from verl_ext.agent_loop.spares import Groups
 from verl_ext.ray_pool import POOL, RayPool
@@ -37,6 +38,8 @@ class Worker:
             else EnvironmentPool(settings.environment_slots, settings.isolation)
         )
         self.groups = Groups(settings.oversampling)
+        compared = settings.split_rewards.compared
+        self.comparisons = Comparisons(compared) if compared else None
         self.reply_limit: AdaptiveLimit | nullcontext[None] = reply_limit(settings.concurrent_replies)
         self._first_observations: OrderedDict[str, str] = OrderedDict()
 
