@@ -65,7 +65,7 @@ def test_each_way_is_tested_with_the_policy_that_it_made(plan: Plan) -> None:
 def test_our_own_commands_are_ones_that_we_have_with_the_options_that_they_take(plan: Plan) -> None:
     scripts = [stage.command[-1] for stage in plan.stages if stage.kind == "command"]
     commands = [words for script in scripts for words in our_commands(script)]
-    assert {words[0] for words in commands} == {"collect", "annotate", "filter", "augment", "export"}
+    assert {words[0] for words in commands} == {"collect", "annotate", "filter", "augment", "export", "store"}
     for words in commands:
         result = CliRunner().invoke(app, words)
         assert "error: there is no" in result.stderr, (words, result.output)

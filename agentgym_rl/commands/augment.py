@@ -43,11 +43,13 @@ def augment(
     concurrency: Annotated[int, typer.Option(help="Tries under way at once.")] = 8,
     seed: Annotated[int, typer.Option(help="Of every choice, and of the policy.")] = 0,
     isolation: Annotated[registry.Isolation, typer.Option(help=ISOLATION_HELP)] = "thread",
+    finish: Annotated[bool, typer.Option("--finish", help="Make the store without what the policy failed.")] = False,
 ) -> None:
-    """Change trajectories, play each change in its environment, and keep what is solved.
+    """Change trajectories, play each change in its environment, and keep what is solved; stopped, and run again, it
+    goes on.
 
     A mistake that was put in, and a beginning that is only context, are not trained on. Where the policy itself failed,
-    as when its server is down, the exit code is 1.
+    as when its server is down, there is no new store yet, and the exit code is 1: the same command plays that again.
     """
     sampling, given = Sampling(temperature, max_tokens, seed), TrajectoryStore.existing(store)
     wanted = Augmentation(
@@ -55,12 +57,19 @@ def augment(
     )
     with policies(continue_with, sampling) as make_policy, progress_bar("new 0", len(given)) as (progress, shown):
 
-        def on_parent(kept: int) -> None:
-            progress.update(shown, advance=1, description=f"new {kept}")
+        def on_parent(parents: int, kept: int) -> None:
+            progress.update(shown, completed=parents, description=f"new {kept}")
 
-        done = augment_store(given, out, wanted, make_policy, concurrency, isolation, on_parent)
-    Console().print(augment_table(done.report))
+        done = augment_store(given, out, wanted, make_policy, concurrency, isolation, on_parent, finish)
+    Console().print(augment_table(done.report, done.is_whole))
     if failures := done.report.policy_failures:
-        said = f"the policy failed {failures} tries; to play them again, remove {out} and give the same command"
+        said = f"the policy failed {failures} tries; {_what_to_do(out, done.is_whole)}"
         Console(stderr=True, soft_wrap=True).print(said, markup=False, highlight=False)
-        raise typer.Exit(1)
+        if not finish:
+            raise typer.Exit(1)
+
+
+def _what_to_do(out: Path, is_whole: bool) -> str:
+    if is_whole:
+        return f"{out} was made without them; to play them again, remove it and give the same command"
+    return f"the same command plays them again, or, with --finish, makes {out} without them"

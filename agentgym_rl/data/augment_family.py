@@ -1,4 +1,4 @@
-"""A trajectory's family: itself, and what could be made of it by the rules of augmentation.
+"""A trajectory's family: what could be made of it by the rules of augmentation.
 
 A try is kept if it was solved, is new, and its actions, played again in a fresh environment, give the same
 (`augment_check`); each other one is counted by its reason. Choices follow from the seed, the parent's id, the rule and
@@ -21,6 +21,7 @@ from agentgym_rl.data.augment_donors import donors_of
 from agentgym_rl.data.augment_report import Report
 from agentgym_rl.data.augment_rules import RULES, Rule
 from agentgym_rl.data.augment_try import Changed, NotKept, Place, Try
+from agentgym_rl.data.families_file import Family
 from agentgym_rl.data.record import Provenance, Record, record_id
 from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.data.versions import code_version, environment_version
@@ -62,7 +63,6 @@ class Families:
         source: where they come from.
         wanted: what is to be made.
         make_policy: of the policy that goes on; called once a try.
-        report: counts what becomes of every try.
         concurrency: how many tries are under way at once.
         isolation: where the environments run.
     """
@@ -72,33 +72,30 @@ class Families:
         source: TrajectoryStore,
         wanted: Augmentation,
         make_policy: PolicyFactory,
-        report: Report,
         concurrency: int,
         isolation: registry.Isolation,
     ):
         self._wanted = wanted
         self._make_policy = make_policy
-        self._report = report
         self._isolation = isolation
         self._slots = asyncio.Semaphore(concurrency)
         self._there = source.ids() if wanted.keep_originals else set()
         needs_donors = "recovery" in wanted.rules
         self._donors = donors_of(TrajectoryStore(source.folder), wanted.seed) if needs_donors else {}
 
-    async def of(self, parent: Record) -> list[Record]:
-        """The parent, if it is to be kept, and what was made of it."""
+    async def of(self, parent: Record) -> Family:
+        """What is made of it."""
+        made, report = [], Report(self._wanted.rules)
+        report.given, report.originals = 1, int(self._wanted.keep_originals)
         tries = [
             (name, number, place)
             for name, count in self._wanted.rules.items()
-            for number, place in enumerate(self._places(parent, name, count))
+            for number, place in enumerate(self._places(parent, name, count, report))
         ]
         results = await all_or_cancel(self._result(parent, *one) for one in tries)
-        self._report.given += 1
-        self._report.originals += self._wanted.keep_originals
-        family = [parent] if self._wanted.keep_originals else []
         seen = {_what_happened(parent.trajectory): "the same as its parent"}
         for (name, *_), result in zip(tries, results, strict=True):
-            counts = self._report.rules[name]
+            counts = report.rules[name]
             if isinstance(result, str):
                 counts.rejected[result] += 1
             elif result.id in self._there:  # the store was augmented with this rule and seed before
@@ -108,16 +105,16 @@ class Families:
             else:
                 seen[key] = "the same as another one"
                 counts.kept += 1
-                family.append(result)
-        return family
+                made.append(result)
+        return Family(made, report)
 
-    def _places(self, parent: Record, name: str, count: int) -> list[Place]:
+    def _places(self, parent: Record, name: str, count: int, report: Report) -> list[Place]:
         """Where the rule is tried; none: the parent is passed over."""
         rule = RULES[name]
         reason = _why_not(parent, rule)
         places = [] if reason else list(rule.places(parent.trajectory))
         if not places:
-            self._report.rules[name].passed_over[reason or rule.nothing] += 1
+            report.rules[name].passed_over[reason or rule.nothing] += 1
         random.Random(f"{self._wanted.seed}/{parent.id}/{name}").shuffle(places)
         return list(islice(cycle(places) if rule.draws else places, count))
 

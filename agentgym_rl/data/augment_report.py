@@ -26,7 +26,7 @@ class RuleCounts:
 
 
 class Report:
-    """Grows as parents are done."""
+    """Of one parent, or the sum over many."""
 
     def __init__(self, rules: Iterable[str]):
         self.given = 0
@@ -45,6 +45,15 @@ class Report:
         """Tries that came to nothing because the policy failed, as all do while its server is down."""
         reasons = [one.rejected for one in self.rules.values()]
         return sum(number for one in reasons for reason, number in one.items() if reason.startswith(POLICY_FAILED))
+
+    def add(self, other: Report) -> None:
+        """Count what another one of the same rules counts."""
+        self.given += other.given
+        self.originals += other.originals
+        for name, counts in other.rules.items():
+            self.rules[name].kept += counts.kept
+            self.rules[name].rejected += counts.rejected
+            self.rules[name].passed_over += counts.passed_over
 
     def to_json(self) -> dict[str, Any]:
         rules = {

@@ -2,7 +2,8 @@
 
 The new store stands beside its place until it is whole, so a step that was stopped leaves nothing behind but a folder
 that the next try removes. `_step.json` in it says what it was made of and how, and what came of it: the same step on
-parts with the same content is not done again, and another step never writes over it.
+parts with the same content is not done again, and another step never writes over it. What takes hours is first done
+piece by piece (`unfinished`).
 """
 
 from __future__ import annotations
@@ -79,18 +80,52 @@ def derive_by(
     Raises:
         ConfigurationError: there is something else at `out`.
     """
-    out = Path(out)
+    out, origin = Path(out), origin_of(source, step)
+    return done_before(out, origin) or write_whole(out, origin, fill, report)
+
+
+def origin_of(source: TrajectoryStore, step: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells a derived store from others, as JSON values: the step, and the content of the parts that it reads."""
     parts = [[part.name, content_digest(part)] for part in source.parts()]
-    made_by = json.loads(json.dumps({"step": dict(step), "of": parts}))
-    if out.exists():
-        return Derived(TrajectoryStore(out), _report_of_same(out, made_by), True)
+    return json.loads(json.dumps({"step": dict(step), "of": parts}))
+
+
+def done_before(out: Path, origin: Mapping[str, Any]) -> Derived | None:
+    """The store at `out`; None: there is nothing.
+
+    Raises:
+        ConfigurationError: it is of another origin.
+    """
+    if not out.exists():
+        return None
+    try:
+        found = json.loads((out / STEP_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        raise ConfigurationError(f"{out} exists, and no step made it; give another folder, or remove it") from error
+    if said := difference(found, origin):
+        raise ConfigurationError(f"{out} was made by another step ({said}); give another folder, or remove it")
+    return Derived(TrajectoryStore(out), found["report"], True)
+
+
+def difference(found: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
+    """In what an origin that was found is not the given one; empty: in nothing."""
+    for what in ("step", "of"):
+        if found.get(what) != origin[what]:
+            return f"{what}: {found.get(what)}; given: {origin[what]}"
+    return ""
+
+
+def write_whole(
+    out: Path, origin: Mapping[str, Any], fill: Callable[[Path], None], report: Callable[[], dict[str, Any]]
+) -> Derived:
+    """Write the store beside its place, and put it there once it is whole."""
     beside = out.with_name(f".{out.name}.{os.getpid()}")
     _remove_leftovers(out)
     beside.mkdir(parents=True)
     try:
         fill(beside)
         said = report()
-        (beside / STEP_FILE).write_text(json.dumps({**made_by, "report": said}, indent=1), encoding="utf-8")
+        (beside / STEP_FILE).write_text(json.dumps({**origin, "report": said}, indent=1), encoding="utf-8")
         os.rename(beside, out)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
@@ -101,20 +136,6 @@ def derive_by(
 def content_digest(path: str | Path) -> str:
     """16 hexadecimal digits of what is in a file, whatever its name."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
-
-
-def _report_of_same(out: Path, made_by: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        found = json.loads((out / STEP_FILE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
-        raise ConfigurationError(f"{out} exists, and no step made it; give another folder, or remove it") from error
-    for what in ("step", "of"):
-        if found.get(what) != made_by[what]:
-            raise ConfigurationError(
-                f"{out} was made by another step ({what}: {found.get(what)}; given: {made_by[what]}); "
-                "give another folder, or remove it"
-            )
-    return found["report"]
 
 
 def _remove_leftovers(out: Path) -> None:

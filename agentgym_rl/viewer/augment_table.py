@@ -11,7 +11,7 @@ from rich.text import Text
 from agentgym_rl.data.augment_report import Report
 
 
-def augment_table(report: Report) -> Table:
+def augment_table(report: Report, is_whole: bool = True) -> Table:
     """The numbers of a rule add up: what was tried is kept or rejected, and every parent is tried or passed over."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("trajectories")
@@ -22,7 +22,7 @@ def augment_table(report: Report) -> Table:
         table.add_row("  kept", str(counts.kept))
         _add_reasons(table, "rejected", counts.rejected)
         _add_reasons(table, "parents passed over", counts.passed_over)
-    table.add_row("in the new store", str(report.originals + report.kept))
+    table.add_row("in the new store" if is_whole else "so far", str(report.originals + report.kept))
     table.add_row("  originals", str(report.originals))
     table.add_row("  new", str(report.kept))
     return table
