@@ -51,8 +51,14 @@ FOREIGN = {
 }  # fmt: skip
 
 
+def only(document: dict, task: Task = TASK) -> Trajectory:
+    """Its one trajectory."""
+    (read,) = from_atif(document, task)
+    return read
+
+
 def test_a_document_of_others_is_read_step_by_step():
-    read = from_atif(FOREIGN, TASK)
+    read = only(FOREIGN)
     assert read.opening == (system("You work in a shell."), user("How many\nfiles?"))
     look, answer = read.turns
     said = assistant("<think>\nls tells\n</think>\n\nI look.", (ToolCall("bash", {"cmd": "ls"}, "c1"),))
@@ -71,44 +77,64 @@ def changed(number: int, **fields: object) -> dict:
 
 @pytest.mark.parametrize("fields", [{"is_copied_context": True}, {"llm_call_count": 0}])
 def test_what_no_model_said_here_is_not_trained(fields):
-    assert [is_trained(turn) for turn in from_atif(changed(3, **fields), TASK).turns] == [False, True]
+    assert [is_trained(turn) for turn in only(changed(3, **fields)).turns] == [False, True]
+
+
+PLAIN = {**FOREIGN, "steps": [{**step, "tool_calls": None, "reasoning_content": None} for step in FOREIGN["steps"]]}
 
 
 def test_token_ids_of_a_step_with_all_that_was_said_in_its_message_are_those_of_the_reply():
-    plain = changed(3, tool_calls=None, reasoning_content=None)
-    sampled = SampledTokens((5, 6), (-0.5, -0.25))
-    assert from_atif(plain, TASK).turns[0].reply == Reply(assistant("I look."), True, sampled)
+    first, second = only(PLAIN).turns
+    assert first.reply == Reply(assistant("I look."), True, SampledTokens((5, 6), (-0.5, -0.25)))
+    assert second.reply.tokens is None  # one id with two log-probs is not what was sampled
 
 
 @pytest.mark.parametrize("taken_out", ["tool_calls", "reasoning_content"])
-def test_token_ids_of_a_reply_that_others_took_apart_are_not_taken(taken_out):
-    others = {name: None for name in ("tool_calls", "reasoning_content") if name != taken_out}
-    assert from_atif(changed(3, **others), TASK).turns[0].reply.tokens is None
+def test_where_calls_or_reasoning_of_any_reply_stand_apart_no_token_ids_are_taken(taken_out):
+    document = copy.deepcopy(PLAIN)
+    document["steps"].append({**FOREIGN["steps"][2], "step_id": 6})
+    del document["steps"][5]["tool_calls" if taken_out == "reasoning_content" else "reasoning_content"]
+    assert [turn.reply.tokens for turn in only(document).turns] == [None, None, None]
+
+
+@pytest.mark.parametrize("logprobs", [[{"token": "a"}, {"token": "b"}], [None, None], [-0.5], None])
+def test_log_probs_that_are_no_numbers_or_not_one_of_each_id_are_not_those_of_a_reply(logprobs):
+    document = copy.deepcopy(PLAIN)
+    document["steps"][2]["metrics"]["logprobs"] = logprobs
+    assert only(document).turns[0].reply.tokens is None
+
+
+def test_token_ids_that_are_no_numbers_are_not_taken():
+    document = copy.deepcopy(PLAIN)
+    document["steps"][2]["metrics"]["completion_token_ids"] = ["5", "6"]
+    assert only(document).turns[0].reply.tokens is None
 
 
 def test_token_ids_of_several_calls_of_a_model_are_not_those_of_a_reply():
-    several = changed(3, tool_calls=None, reasoning_content=None, llm_call_count=2)
-    assert from_atif(several, TASK).turns[0].reply.tokens is None
+    several = copy.deepcopy(PLAIN)
+    several["steps"][2]["llm_call_count"] = 2
+    assert only(several).turns[0].reply.tokens is None
 
 
 def test_a_result_of_a_call_that_the_step_lacks_is_the_users_message():
-    assert from_atif(changed(3, tool_calls=None), TASK).turns[0].observation[0] == user("2 files")
+    assert only(changed(3, tool_calls=None)).turns[0].observation[0] == user("2 files")
 
 
 def test_a_result_that_is_a_subagents_trajectory_is_empty():
     results = {"results": [{"source_call_id": "c1", "subagent_trajectory_ref": [{"trajectory_id": "s"}]}]}
-    assert from_atif(changed(3, observation=results), TASK).turns[0].observation[0].content == ""
+    assert only(changed(3, observation=results)).turns[0].observation[0].content == ""
 
 
+SOUND = [{"type": "audio", "source": {"media_type": "audio/wav", "path": "a.wav"}}]
 IMAGE = [{"type": "image", "source": {"media_type": "image/png", "path": "a.png"}}]
 
 
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({**FOREIGN, "schema_version": "ATIF-v2.0"}, "ATIF-v1.0 to ATIF-v1.7; given: 'ATIF-v2.0'"),
+        ({**FOREIGN, "schema_version": "ATIF-v2.0"}, "ATIF-v1.0 to ATIF-v1.8; given: 'ATIF-v2.0'"),
         ({**FOREIGN, "steps": None}, "`steps` must be of type list; given: None"),
-        ({**FOREIGN, "steps": FOREIGN["steps"][:2]}, "no step has the source 'agent'"),
+        ({**FOREIGN, "steps": FOREIGN["steps"][:2]}, "in no step an agent says or does anything"),
         ({**FOREIGN, "steps": [3]}, "step 1: a step is an object; given: 3"),
         (changed(2, step_id=3), "step 2: its step_id must be 2; given: 3"),
         (changed(2, source="me"), "step 2: its source must be one of system, user, agent; given: 'me'"),
@@ -117,11 +143,10 @@ IMAGE = [{"type": "image", "source": {"media_type": "image/png", "path": "a.png"
         (changed(2, tool_calls=[{}]), "step 2: only an agent calls tools; given: source 'user'"),
         (changed(3, reasoning_content=["ls"]), "step 3: `reasoning_content` must be of type str; given: ['ls']"),
         (changed(3, tool_calls=[{}]), "step 3: `tool_call_id` must be of type str; given: None"),
-        (changed(3, observation={"results": [{}]}), "step 3: `content` must be of type str or list; given: None"),
-        (
-            changed(4, source="system", extra={"context_management": {"boundary": "replace"}}),
-            "step 4: it replaces the context; a trajectory is one conversation that only grows",
-        ),
+        (changed(3, observation={"results": [3]}), "step 3: a result is an object; given: 3"),
+        (changed(3, observation={"results": None}), "step 3: `results` must be of type list; given: None"),
+        (changed(3, observation={"results": [{"content": IMAGE}]}), "`content` has a part of the type 'image'"),
+        (changed(2, message=SOUND), "step 2: `message` has a part of the type 'audio'; only text can be read"),
         ({**FOREIGN, "extra": {"openmanus_rl": {"stop": "tired"}}}, "extra.openmanus_rl can't be read"),
     ],
 )  # fmt: skip
@@ -155,20 +180,33 @@ trajectories = st.builds(
 @given(trajectory=trajectories)
 def test_what_was_written_is_read_back_equal(trajectory):
     document = json.loads(json.dumps(to_atif(trajectory)))
-    assert from_atif(document, task_of(document)) == trajectory
+    assert only(document, task_of(document)) == trajectory
+
+
+OF_ALL = {"step_id", "source", "message", "observation", "is_copied_context", "extra"}
+OF_AGENT = OF_ALL | {"reasoning_content", "tool_calls", "metrics"}
 
 
 @given(trajectory=trajectories)
 def test_what_is_written_keeps_the_rules_of_the_format(trajectory):
-    document = to_atif(trajectory)
+    """Harbor's own model takes no other field, none that is the agent's from others, and only results of calls that
+    are there."""
+    document = to_atif(trajectory, "run 7")
     assert [step["step_id"] for step in document["steps"]] == list(range(1, len(document["steps"]) + 1))
-    assert {"schema_version", "agent", "steps"} <= document.keys()
+    assert document.keys() == {"schema_version", "session_id", "agent", "steps", "extra"}
+    assert (document["schema_version"], document["session_id"]) == ("ATIF-v1.7", "run 7")
+    assert all(isinstance(document["agent"][name], str) for name in ("name", "version"))
     for step in document["steps"]:
+        assert step.keys() <= (OF_AGENT if step["source"] == "agent" else OF_ALL)
+        assert {"step_id", "source", "message"} <= step.keys()
         named = [call["tool_call_id"] for call in step.get("tool_calls", [])]
         assert all(named)
         assert len(set(named)) == len(named)
         results = step.get("observation", {"results": []})["results"]
         assert {one["source_call_id"] for one in results if "source_call_id" in one} <= set(named)
+        assert all({"content"} <= one.keys() <= {"source_call_id", "content", "extra"} for one in results)
+        calls = step.get("tool_calls", [])
+        assert all(one.keys() - {"extra"} == {"tool_call_id", "function_name", "arguments"} for one in calls)
 
 
 def test_an_assistants_message_of_the_opening_is_copied_context_and_comes_back_untrained():
@@ -178,7 +216,7 @@ def test_an_assistants_message_of_the_opening_is_copied_context_and_comes_back_u
     steps = to_atif(given)["steps"]
     assert [step["source"] for step in steps] == ["user", "agent", "user", "agent"]
     assert [step.get("is_copied_context", False) for step in steps] == [False, True, False, False]
-    read = from_atif(to_atif(given), TASK)
+    read = only(to_atif(given))
     assert read.messages == given.messages
     assert [is_trained(turn) for turn in read.turns] == [False, True]
 

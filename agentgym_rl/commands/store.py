@@ -144,7 +144,7 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, typer.Option(help="A .jsonl, .json or .parquet file; or a folder of Harbor's trajectories.")],
+    file: Annotated[Path, typer.Option(help="A .jsonl, .json or .parquet file; or a folder of a Harbor job, whose outcomes are read too.")],
     out: Annotated[Path, typer.Option(help="Folder of the store; what it lacks is added.")],
     environment: Annotated[str | None, typer.Option(help="Of all of them, where the file does not say.")] = None,
 ) -> None:

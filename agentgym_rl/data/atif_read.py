@@ -2,18 +2,22 @@
 
 A result of a call is the tool's message, any other result the user's. Reasoning stands before the reply as `<think>`,
 the way chat templates write it. A step that was copied from another trajectory, or that no model said, is not trained.
-Without `openmanus_rl` in its `extra` objects (`atif_write.py`) rewards are 0 and the outcome is unknown. Images, and a
-context that was replaced midway, have no place in a trajectory and are refused; subagents are documents of their own
-and are not read. Fields that the format does not name are passed over.
+Without `openmanus_rl` in its `extra` objects (`atif_write.py`) rewards are 0 and the outcome is unknown. When a step
+was taken, by which model, its counts of tokens and its cost go into the turn's `info` under `atif`.
 
-Source: ATIF-v1.7, https://github.com/harbor-framework/harbor/blob/main/rfcs/0001-trajectory-format.md
+A step that replaces the context ends one trajectory and begins another, with what the step shows. Images and sound
+have no place in a trajectory and are refused; subagents are documents of their own and are not read, which is said.
+The agent's tools, totals and notes are passed over, and so are fields that the format does not name.
+
+Source: ATIF-v1.8, https://github.com/harbor-framework/harbor/blob/main/rfcs/0001-trajectory-format.md
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentgym_rl.data.atif_write import OURS
 from agentgym_rl.data.reasoning import with_reasoning
@@ -24,13 +28,36 @@ from agentgym_rl.policy import Reply, SampledTokens
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
 
-VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(8))
+logger = logging.getLogger(__name__)
+
+VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(9))
 SOURCES = ("system", "user", "agent")
+TOLD = "atif"
+"""In a turn's `info`: what the format tells of a step that a turn has no other place for."""
+TOLD_OF_STEP = ("timestamp", "model_name", "reasoning_effort")
+TOLD_OF_METRICS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
+
+
+class _Context(NamedTuple):
+    """A conversation that only grows."""
+
+    opening: list[Message]
+    turns: list[Turn]
+
+    def add(self, said: Turn | list[Message]) -> None:
+        if isinstance(said, Turn):
+            self.turns.append(said)
+        elif self.turns:
+            self.turns[-1] = replace(self.turns[-1], observation=(*self.turns[-1].observation, *said))
+        else:
+            self.opening.extend(said)
 
 
 def is_atif(document: Mapping[str, Any]) -> bool:
-    """Whether it says so, in whatever version."""
-    return str(document.get("schema_version")).startswith("ATIF")
+    """Whether it says so, in whatever version; without one, as Harbor reads it, it has an agent and steps."""
+    if document.get("schema_version") is not None:
+        return str(document["schema_version"]).startswith("ATIF")
+    return isinstance(document.get("agent"), Mapping) and isinstance(document.get("steps"), list)
 
 
 def task_of(document: Mapping[str, Any]) -> Task | None:
@@ -42,42 +69,75 @@ def task_of(document: Mapping[str, Any]) -> Task | None:
         raise DataError(f"extra.{OURS}.task is no task: {given!r}") from error
 
 
-def from_atif(document: Mapping[str, Any], task: Task) -> Trajectory:
-    """Read a document as an episode of that task.
+def from_atif(document: Mapping[str, Any], task: Task) -> list[Trajectory]:
+    """Read a document as episodes of that task: one, and another each time that its context was replaced.
 
     Raises:
         DataError: another version, a step that breaks the format (named by its number), no step of an agent, or what
             a trajectory has no place for.
     """
-    if document.get("schema_version") not in VERSIONS:
-        known = f"{VERSIONS[0]} to {VERSIONS[-1]}"
-        raise DataError(f"versions that can be read are {known}; given: {document.get('schema_version')!r}")
-    opening: list[Message] = []
-    turns: list[Turn] = []
+    version, ours = document.get("schema_version"), _ours(document)
+    if version is not None and version not in VERSIONS:
+        raise DataError(f"versions that can be read are {VERSIONS[0]} to {VERSIONS[-1]}; given: {version!r}")
+    contexts = [_Context([], [])]
     for number, step in enumerate(_typed(document, "steps", list), start=1):
         try:
-            said = _read(step, number)
+            _add(step, number, contexts)
         except DataError as error:
             raise DataError(f"step {number}: {error}") from error
+    acted = [context for context in contexts if context.turns]
+    if not acted and "stop" not in ours:
+        raise DataError("in no step an agent says or does anything")
+    _warn(document, task)
+    if not ours and _takes_apart(document["steps"]):
+        acted = [_without_tokens(context) for context in acted]
+    *before, last = acted or contexts
+    cut_off = {"stop": StopReason.TOKEN_BUDGET.value}
+    return [_trajectory(task, context, cut_off) for context in before] + [_trajectory(task, last, ours)]
+
+
+def _warn(document: Mapping[str, Any], task: Task) -> None:
+    """Say what a trajectory can't hold."""
+    subagents = document.get("subagent_trajectories")
+    if subagents:
+        logger.warning("%s: %d trajectories of subagents in its document are not read", task.id, len(subagents))
+    cut = [str(step["step_id"]) for step in document["steps"] if _boundary(step) == "truncate"]
+    if cut:
+        what = "stays in it, for nobody says what it was"
+        logger.warning("%s: what step %s took out of the context %s", task.id, ", ".join(cut), what)
+
+
+def _add(step: Any, number: int, contexts: list[_Context]) -> None:
+    said = _read(step, number)
+    if _boundary(step) == "replace":
         if isinstance(said, Turn):
-            turns.append(said)
-        elif turns:
-            turns[-1] = replace(turns[-1], observation=(*turns[-1].observation, *said))
-        else:
-            opening += said
-    ours = _ours(document)
-    if not turns and "stop" not in ours:
-        raise DataError("no step has the source 'agent'")
-    return _trajectory(task, opening, turns, ours)
+            contexts[-1].add(said)
+        contexts.append(_Context([], []))
+        said = _results(step, ())
+    contexts[-1].add(said)
 
 
-def _trajectory(task: Task, opening: list[Message], turns: list[Turn], ours: Mapping[str, Any]) -> Trajectory:
+def _boundary(step: Mapping[str, Any]) -> Any:
+    """How a step changed the context: "replace", "append", "truncate", another word or None."""
+    return _object(_object(step, "extra"), "context_management").get("boundary")
+
+
+def _takes_apart(steps: list[Mapping[str, Any]]) -> bool:
+    """Whether calls or reasoning stand beside the text of a reply: what the ids of its replies read, nobody knows."""
+    return any(step.get("tool_calls") or step.get("reasoning_content") for step in steps)
+
+
+def _without_tokens(context: _Context) -> _Context:
+    return _Context(context.opening, [replace(turn, reply=replace(turn.reply, tokens=None)) for turn in context.turns])
+
+
+def _trajectory(task: Task, context: _Context, ours: Mapping[str, Any]) -> Trajectory:
     try:
         stop, failure = StopReason(ours.get("stop", "terminated")), ours.get("failure")
         return Trajectory(
             task,
-            tuple(opening),
-            tuple(turns),
+            tuple(context.opening),
+            tuple(context.turns),
             stop,
             ours.get("success"),
             Failure(**failure) if failure else None,
@@ -95,21 +155,28 @@ def _read(step: Any, number: int) -> Turn | list[Message]:
     source = step.get("source")
     if source not in SOURCES:
         raise DataError(f"its source must be one of {', '.join(SOURCES)}; given: {source!r}")
-    if source == "agent":
+    if source == "agent" and not _only_observes(step):
         return _turn(step)
-    if step.get("tool_calls"):
+    if source != "agent" and step.get("tool_calls"):
         raise DataError(f"only an agent calls tools; given: source {source!r}")
-    if _object(_object(step, "extra"), "context_management").get("boundary") == "replace":
-        raise DataError("it replaces the context; a trajectory is one conversation that only grows")
-    message = Message("system" if source == "system" else "user", _text(step, "message"))
-    return [message, *_results(step, ())]
+    text, seen = _text(step, "message"), _results(step, ())
+    if not text and (seen or source == "agent"):
+        return seen
+    return [Message("system" if source == "system" else "user", text), *seen]
+
+
+def _only_observes(step: Mapping[str, Any]) -> bool:
+    """Whether an agent's step holds only what was seen, which is how ADP writes an observation of its own."""
+    if _ours(step) or any(step.get(name) for name in ("message", "tool_calls", "reasoning_content")):
+        return False
+    calls = step.get("llm_call_count")
+    return calls == 0 or (calls is None and bool(step.get("observation")) and not step.get("metrics"))
 
 
 def _turn(step: Mapping[str, Any]) -> Turn:
     ours = _ours(step)
     calls = tuple(_call(call) for call in step.get("tool_calls") or ())
     content = with_reasoning(_text(step, "message"), _reasoning(step))
-    not_said = step.get("is_copied_context") is True or step.get("llm_call_count") == 0
     return Turn(
         Reply(assistant(content, calls), ours.get("complete", True), _tokens(step)),
         tuple(_results(step, calls)),
@@ -117,12 +184,24 @@ def _turn(step: Mapping[str, Any]) -> Turn:
         ours.get("valid", True),
         ours.get("policy_seconds", 0.0),
         ours.get("environment_seconds", 0.0),
-        ours.get("info", {TRAINED: False} if not_said else {}),
+        ours["info"] if "info" in ours else _info(step),
     )
 
 
+def _info(step: Mapping[str, Any]) -> dict[str, Any]:
+    not_said = step.get("is_copied_context") is True or step.get("llm_call_count") == 0
+    metrics = _object(step, "metrics")
+    given = {name: step.get(name) for name in TOLD_OF_STEP} | {name: metrics.get(name) for name in TOLD_OF_METRICS}
+    told = {name: value for name, value in given.items() if value is not None}
+    return ({TRAINED: False} if not_said else {}) | ({TOLD: told} if told else {})
+
+
 def _reasoning(step: Mapping[str, Any]) -> str | None:
-    return None if step.get("reasoning_content") is None else _typed(step, "reasoning_content", str)
+    """None: there is none; others also write it as an empty text."""
+    if step.get("reasoning_content") is None:
+        return None
+    reasoning: str = _typed(step, "reasoning_content", str)
+    return reasoning if reasoning or _ours(step) else None
 
 
 def _call(call: Any) -> ToolCall:
@@ -132,35 +211,39 @@ def _call(call: Any) -> ToolCall:
 
 def _results(step: Mapping[str, Any], calls: tuple[ToolCall, ...]) -> list[Message]:
     """A result whose call is not of this step is the user's message, like one of no call."""
-    observation = step.get("observation")
-    if observation is None:
+    if step.get("observation") is None:
         return []
     ids = [call.id for call in calls]
-    return [_result(result, ids) for result in _typed(observation, "results", list)]
+    messages = (_result(result, ids) for result in _typed(step["observation"], "results", list))
+    return [message for message in messages if message is not None]
 
 
-def _result(result: Any, ids: list[str]) -> Message:
-    subagents = isinstance(result, Mapping) and result.get("subagent_trajectory_ref")
-    content = "" if subagents and result.get("content") is None else _text(result, "content")
+def _result(result: Any, ids: list[str]) -> Message | None:
+    """None: it answers no call and shows nothing, such as one that only points to a subagent's trajectory."""
+    if not isinstance(result, Mapping):
+        raise DataError(f"a result is an object; given: {result!r}")
+    content = None if result.get("content") is None else _text(result, "content")
     if result.get("source_call_id") in ids:
-        return Message("tool", content, tool_call_id=result["source_call_id"])
+        return Message("tool", content or "", tool_call_id=result["source_call_id"])
+    if content is None:
+        return None
     ours = _ours(result)
     return Message.from_chat({**ours, "content": content}) if "role" in ours else user(content)
 
 
 def _tokens(step: Mapping[str, Any]) -> SampledTokens | None:
-    """Ids without the log-prob of each, or of several calls of a model together, are not those of one reply.
-
-    Where others took calls or reasoning out of a reply, nobody knows what its ids read.
-    """
-    taken_out = step.get("tool_calls") or step.get("reasoning_content") is not None
-    if taken_out and not _ours(step):
-        return None
+    """Ids without the log-prob of each, or of several calls of a model together, are not those of one reply."""
     metrics = _object(step, "metrics")
-    ids, logprobs = metrics.get("completion_token_ids"), metrics.get("logprobs")
-    if not isinstance(ids, list) or not isinstance(logprobs, list) or step.get("llm_call_count") not in (None, 1):
+    ids = _numbers(metrics.get("completion_token_ids"), int)
+    logprobs = _numbers(metrics.get("logprobs"), (int, float))
+    if ids is None or logprobs is None or len(ids) != len(logprobs) or step.get("llm_call_count") not in (None, 1):
         return None
-    return SampledTokens(tuple(ids), tuple(logprobs)) if len(ids) == len(logprobs) else None
+    return SampledTokens(tuple(ids), tuple(logprobs))
+
+
+def _numbers(value: Any, kind: Any) -> list[Any] | None:
+    """The value if it is a list of them."""
+    return value if isinstance(value, list) and all(isinstance(one, kind) for one in value) else None
 
 
 def _text(holder: Any, name: str) -> str:

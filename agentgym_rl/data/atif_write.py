@@ -24,10 +24,14 @@ from agentgym_rl.trajectory import Trajectory, Turn
 OURS = "openmanus_rl"
 """Our key in an `extra` object."""
 WRITTEN_VERSION = "ATIF-v1.7"
+"""What came later is sound, of which there is none here; readers such as ADP's take no other version."""
 
 
-def to_atif(trajectory: Trajectory) -> dict[str, Any]:
+def to_atif(trajectory: Trajectory, session: str = "") -> dict[str, Any]:
     """The trajectory as a document.
+
+    Args:
+        session: id of the run, such as that of its record; empty: the task's, though runs of a task then share it.
 
     Raises:
         DataError: it has no message, a reply is not the assistant's, or the assistant speaks in an observation.
@@ -44,7 +48,7 @@ def to_atif(trajectory: Trajectory) -> dict[str, Any]:
     }
     return {
         "schema_version": WRITTEN_VERSION,
-        "session_id": trajectory.task.id,
+        "session_id": session or trajectory.task.id,
         "agent": {"name": "openmanus-rl", "version": code_version()},
         "steps": [{"step_id": number, **step} for number, step in enumerate(steps, start=1)],
         "extra": {OURS: ours},

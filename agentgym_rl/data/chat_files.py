@@ -1,21 +1,27 @@
 """Trajectory <-> one conversation of a file that others read: OpenAI fine-tuning lines, and ShareGPT / AgentTraj.
 
-Both ways keep every message, tool call and which replies are trained. What these files have no place for is not in
-them: rewards, seconds, token ids, tools. A trajectory that was read from one has rewards of 0, no verdict, and its
-environment's name from the line, so that filters and SFT can take it; it can't be replayed.
+Both ways keep every message up to the last reply, tool calls and which replies are trained; what was seen after the
+last reply is left out, for trainers take no conversation that does not end with the assistant. What these files have
+no place for is not in them: rewards, seconds, token ids, tools. A call that was read without an id gets one. A
+trajectory that was read from one has rewards of 0, no verdict, and its environment's name from the line, so that
+filters and SFT can take it; it can't be replayed.
 
 Layouts: OpenAI's chat fine-tuning (`messages`, `weight` 0 or 1 on the assistant's); AgentTraj and OpenManus-RL
 (`conversations` of `from`, `value`, `loss`; `item_id`). ShareGPT has no place for tool calls: they are a turn from
-`function_call` whose value is JSON, answered from `observation`, as common trainers read it.
+`function_call` whose value is JSON, answered from `observation`, as LLaMA-Factory reads it. It passes over the text
+that a reply has beside its calls, and conversations with two turns of one side in a row.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_args
 
 from agentgym_rl.data.encodable import encodable
+from agentgym_rl.data.reasoning import split, with_reasoning
 from agentgym_rl.data.sft_parquet import TRAINED, is_trained
 from agentgym_rl.errors import DataError
 from agentgym_rl.messages import Message, ToolCall
@@ -24,9 +30,12 @@ from agentgym_rl.task import Task
 from agentgym_rl.trajectory import StopReason, Trajectory, Turn
 
 ChatLayout = Literal["openai", "sharegpt"]
+ROLE_OF_OPENAI = {"developer": "system", "function": "tool"}
+"""Other names that its files have for a role."""
 SPEAKER = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
 ROLE = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
-ROLE |= {"system": "system", "observation": "tool", "tool": "tool"}
+ROLE |= {"system": "system", "observation": "tool", "tool": "tool", "function_response": "tool"}
+ROLE |= dict.fromkeys(("chatgpt", "bing", "bard"), "assistant")
 CALLS = "function_call"
 KEY_OF: Mapping[ChatLayout, str] = {"openai": "messages", "sharegpt": "conversations"}
 
@@ -60,19 +69,45 @@ def from_line(line: Mapping[str, Any], task: Task) -> Trajectory:
     for layout in get_args(ChatLayout):
         if isinstance(line.get(KEY_OF[layout]), Sequence):
             read = _from_openai if layout == "openai" else _from_sharegpt
-            return _trajectory([read(entry) for entry in line[KEY_OF[layout]]], task)
+            said = [read(entry) for entry in line[KEY_OF[layout]]]
+            return _trajectory(list(_linked([*_told(line, said), *said])), task)
     known = " or ".join(f"{key!r}" for key in KEY_OF.values())
     raise DataError(f"a conversation is a list under {known}; given: {', '.join(line) or 'no fields'}")
 
 
+def _told(line: Mapping[str, Any], said: Sequence[Said]) -> list[Said]:
+    """A system prompt that stands beside the turns, as ShareGPT files for LLaMA-Factory have it; one among them is the
+    one that counts."""
+    prompt = line.get("system")
+    if not isinstance(prompt, str) or not prompt or (said and said[0].message.role == "system"):
+        return []
+    return [Said(Message("system", prompt), False)]
+
+
+def _linked(said: Iterable[Said]) -> Iterator[Said]:
+    """Calls without an id get one, and the answers to them that have none are theirs in order."""
+    numbers = itertools.count(1)
+    unanswered: list[str] = []
+    for message, trained in said:
+        if message.role == "tool" and not message.tool_call_id and unanswered:
+            yield Said(replace(message, tool_call_id=unanswered.pop(0)), trained)
+            continue
+        calls = tuple(call if call.id else replace(call, id=f"call_{next(numbers)}") for call in message.tool_calls)
+        if message.role == "assistant":
+            unanswered = [new.id for new, old in zip(calls, message.tool_calls, strict=True) if not old.id]
+        yield Said(replace(message, tool_calls=calls), trained)
+
+
 def _said(trajectory: Trajectory) -> list[Said]:
+    """Up to the last reply."""
     said = [Said(message, False) for message in trajectory.opening]
     for turn in trajectory.turns:
         role = turn.reply.message.role
         if role != "assistant":
             raise DataError(f"task {trajectory.task.id!r}: a reply must be the assistant's; given: the {role}'s")
         said += [Said(turn.reply.message, is_trained(turn)), *(Said(message, False) for message in turn.observation)]
-    return said
+    seen_last = len(trajectory.turns[-1].observation) if trajectory.turns else 0
+    return said[: len(said) - seen_last]
 
 
 def _trajectory(said: Sequence[Said], task: Task) -> Trajectory:
@@ -107,7 +142,26 @@ def _from_openai(entry: Any) -> Said:
     """Our own SFT files say `loss` where OpenAI's say `weight`."""
     if not isinstance(entry, Mapping):
         raise DataError(f"a message is an object; given: {entry!r}")
-    return Said(Message.from_chat(entry), entry.get("weight") != 0 and entry.get("loss") is not False)
+    message = Message.from_chat({**entry, **_as_it_is_now(entry)})
+    return Said(message, entry.get("weight") != 0 and entry.get("loss") is not False)
+
+
+def _as_it_is_now(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What OpenAI's files may also write: texts as a list of parts, a refusal for a text, calls as they once were."""
+    content, call = entry.get("content"), entry.get("function_call")
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        content = "\n".join(map(_text_of_part, content))
+    if content is None and entry.get("refusal"):
+        content = entry["refusal"]
+    chat = {"role": ROLE_OF_OPENAI.get(str(entry.get("role")), entry.get("role")), "content": content}
+    return {**chat, "tool_calls": [{"function": call}]} if call else chat
+
+
+def _text_of_part(part: Any) -> str:
+    text = part.get("text") if isinstance(part, Mapping) else None
+    if not isinstance(text, str):
+        raise DataError(f"a part of a message must be text; given: {part!r:.200}")
+    return text
 
 
 def _to_sharegpt(said: Said) -> dict[str, Any]:
@@ -130,7 +184,9 @@ def _from_sharegpt(entry: Any) -> Said:
         raise DataError(f"a turn is an object with `from` and `value`, both text; given: {entry!r}")
     speaker, value, trained = entry.get("from"), entry["value"], entry.get("loss") is not False
     if speaker == CALLS:
-        return Said(Message("assistant", entry.get("content") or "", _calls(value)), trained)
+        written, reasoning = split(value)
+        content = entry.get("content") or with_reasoning("", reasoning)
+        return Said(Message("assistant", content, _calls(written)), trained)
     if speaker not in ROLE:
         raise DataError(f"a turn is from one of {', '.join([*ROLE, CALLS])}; given: {speaker!r}")
     chat = {"role": ROLE[speaker], "content": value, "tool_call_id": entry.get("tool_call_id")}
@@ -141,7 +197,14 @@ def _calls(text: str) -> tuple[ToolCall, ...]:
     """One call, or a list of them."""
     try:
         read = json.loads(text)
-        calls = read if isinstance(read, list) else [read]
-        return tuple(ToolCall(call["name"], dict(call["arguments"]), call.get("id") or "") for call in calls)
+        return tuple(map(_call, read if isinstance(read, list) else [read]))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"a {CALLS} is JSON with `name` and `arguments`; given: {text!r}") from error
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    """Some files have the arguments as JSON text."""
+    arguments = call["arguments"]
+    return ToolCall(
+        call["name"], dict(json.loads(arguments) if isinstance(arguments, str) else arguments), call.get("id") or ""
+    )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from agentgym_rl.data import adp_read, atif_read
 from agentgym_rl.data.appender import Appender
 from agentgym_rl.data.chat_files import KEY_OF, from_line
+from agentgym_rl.data.harbor_trial import HarborTrial, trial_of
 from agentgym_rl.data.only_writer import only_writer
 from agentgym_rl.data.record import Provenance, Record, record_id
 from agentgym_rl.data.rows import rows_of
@@ -29,8 +30,8 @@ from agentgym_rl.trajectory import Trajectory
 SOURCE = "import"
 SUFFIXES = (".jsonl", ".json", ".parquet")
 CONVERSATION_KEYS = (*KEY_OF.values(), "opening", "turns", "session_id", "steps", "content")
-DOCUMENT = "trajectory.json"
-"""How Harbor calls the ATIF document of a trial."""
+DOCUMENTS = ("trajectory.json", "trajectory.cont-*.json")
+"""How Harbor calls the ATIF documents of a trial, and those that continue it with another context."""
 
 
 class Imported(NamedTuple):
@@ -42,12 +43,12 @@ class Imported(NamedTuple):
 
 
 def import_file(path: str | Path, store: TrajectoryStore, environment: str | None = None) -> Imported:
-    """Add the conversations of a file, or of every `trajectory.json` in a folder, which is how Harbor keeps a job's.
+    """Add the conversations of a file, or of every `trajectory.json` in a folder, which is how Harbor keeps a job's,
+    with the documents that continue it (`trajectory.cont-1.json`) and the outcome of each trial (`result.json`).
 
     Args:
         environment: of conversations; None: each line says it (`environment` or `data_source`), or the name before the
-            last "_" of its `item_id`. An ATIF document of ours says it; no other does,
-            and no ADP trajectory.
+            last "_" of its `item_id`. An ATIF document of ours says it; no other does, and no ADP trajectory.
 
     Raises:
         DataError: no such file, another kind of file, or a conversation that can't be read, named by its place; what
@@ -58,7 +59,10 @@ def import_file(path: str | Path, store: TrajectoryStore, environment: str | Non
     with only_writer(store.folder), Appender(store) as out:
         there = store.ids()
         counts = Counter(
-            _add(line, environment, where, there, out) for file in _files(path) for where, line in _placed(file, path)
+            new
+            for file in _files(path)
+            for where, line in _placed(file, path)
+            for new in _added(line, environment, where, there, out)
         )
     return Imported(counts[True], counts[False])
 
@@ -76,10 +80,10 @@ class _Place(NamedTuple):
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(path.rglob(DOCUMENT))
+    found = {file for name in DOCUMENTS for file in path.rglob(name)}
     if not found:
-        raise DataError(f"the folder {path} has no file {DOCUMENT}")
-    return found
+        raise DataError(f"the folder {path} has no file {DOCUMENTS[0]}")
+    return sorted(found, key=lambda file: (file.parent, len(file.name), file.name))
 
 
 def _placed(file: Path, given: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
@@ -88,44 +92,61 @@ def _placed(file: Path, given: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
         yield _Place(file, name, number), line
 
 
-def _add(line: dict[str, Any], environment: str | None, where: _Place, there: set[str], out: Appender) -> bool:
-    """Whether it was new."""
+def _added(
+    line: dict[str, Any], environment: str | None, where: _Place, there: set[str], out: Appender
+) -> Iterator[bool]:
+    """Of each trajectory of a conversation, whether it was new."""
     here = f"conversation {where.number} of {where.file}"
+    who: list[Any] = [SOURCE, where.name, where.number, [line.get(key) for key in CONVERSATION_KEYS]]
     try:
-        id = record_id(SOURCE, where.name, where.number, [line.get(key) for key in CONVERSATION_KEYS])
+        id = record_id(*who)
     except TypeError as error:  # such as bytes in a parquet file
         raise DataError(f"{here} holds what is no JSON: {error}") from error
-    if id in there:
-        return False
-    otherwise = f"{where.name.rpartition('.')[0]}-{where.number}"
     try:
-        trajectory = _trajectory(line, environment, otherwise)
+        trajectories = _trajectories(line, environment, where)
     except DataError as error:
         raise DataError(f"{here}: {error}") from error
-    out.append(Record(id, trajectory, Provenance(SOURCE, policy=f"file {where.name}", code_version=code_version())))
-    return True
+    made_by = Provenance(SOURCE, policy=f"file {where.name}", code_version=code_version())
+    for number, trajectory in enumerate(trajectories):
+        id = record_id(*who, number) if number else id
+        if id not in there:
+            out.append(Record(id, trajectory, made_by))
+        yield id not in there
 
 
-def _trajectory(line: Mapping[str, Any], environment: str | None, otherwise: str) -> Trajectory:
+def _trajectories(line: Mapping[str, Any], environment: str | None, where: _Place) -> list[Trajectory]:
+    otherwise = f"{where.name.rpartition('.')[0]}-{where.number}"
     if "turns" in line:
-        return from_dict(line)
+        return [from_dict(line)]
     if atif_read.is_atif(line):
-        task = atif_read.task_of(line) or _task_of(line, ("trajectory_id", "session_id"), environment, otherwise)
-        return atif_read.from_atif(line, task)
+        return _of_atif(line, environment, otherwise, where.file)
     if adp_read.is_adp(line):
-        return adp_read.from_adp(line, _task_of(line, ("id",), environment, otherwise))
+        return [adp_read.from_adp(line, _task_of((line.get("id"), otherwise), environment))]
     item = line.get("item_id") or line.get("task_id") or otherwise
     before, _, number = str(item).rpartition("_")
     named = environment or line.get("environment") or line.get("data_source") or (before if number.isdigit() else "")
     if not named:
         raise DataError(f"no environment is given for it, nor in `environment`, `data_source` or item_id ({item!r})")
-    return from_line(line, Task(str(item), named))
+    return [from_line(line, Task(str(item), named))]
 
 
-def _task_of(line: Mapping[str, Any], ids: tuple[str, ...], environment: str | None, otherwise: str) -> Task:
+def _of_atif(line: Mapping[str, Any], environment: str | None, otherwise: str, file: Path) -> list[Trajectory]:
+    """With the outcome that Harbor keeps beside a document of another's; a run's last trajectory has the reward."""
+    ours = atif_read.task_of(line)
+    if ours is not None:
+        return atif_read.from_atif(line, ours)
+    trial = trial_of(file) or HarborTrial(None, None)
+    ids = (trial.task, line.get("trajectory_id"), line.get("session_id"), otherwise)
+    *before, last = atif_read.from_atif(line, _task_of(ids, environment))
+    judged = [trial.judge(one, is_last=False) for one in before]
+    return [*judged, trial.judge(last, is_last=not line.get("continued_trajectory_ref"))]
+
+
+def _task_of(ids: tuple[Any, ...], environment: str | None) -> Task:
+    """The first of the ids that there is."""
     if environment is None:
         raise DataError("such a trajectory does not say its environment: give one")
-    return Task(next((str(line[name]) for name in ids if line.get(name)), otherwise), environment)
+    return Task(next(str(id) for id in ids if id), environment)
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

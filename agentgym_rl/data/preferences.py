@@ -21,6 +21,7 @@ from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.data.store_query import Query
 from agentgym_rl.trajectory import Trajectory
 
+ANSWERED = ("user", "tool")
 Score = tuple[bool, float]
 """(solved, return)."""
 
@@ -35,7 +36,8 @@ class Pair(NamedTuple):
 def preference_pairs(
     store: TrajectoryStore, query: Query | None = None, pairs_per_task: int = 1
 ) -> Iterator[dict[str, Any] | None]:
-    """The pairs of a store; None for two episodes that never part by a reply, or part by one not worth imitating.
+    """The pairs of a store; None for two episodes that never part by a reply, or part by one not worth imitating or
+    that answers nothing: TRL takes a prompt that ends with the user or a tool, and would continue an assistant's.
 
     Args:
         query: which records are paired.
@@ -77,7 +79,7 @@ def _line(better: Trajectory, worse: Trajectory) -> dict[str, Any] | None:
     prompt = list(better.opening)
     for good, bad in zip(better.turns, worse.turns, strict=False):
         if good.reply.message != bad.reply.message:
-            if not is_trained(good):
+            if not is_trained(good) or not prompt or prompt[-1].role not in ANSWERED:
                 return None
             return {
                 "prompt": [message.to_chat() for message in prompt],
