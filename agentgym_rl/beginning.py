@@ -1,7 +1,8 @@
 """Where an episode may go on from: the turns of an earlier one, and how an environment gets to where they led.
 
 Invariant: what the policy is shown of a beginning is what the environment did. A snapshot is taken at its word; a
-replay is compared with the turns that it repeats, and the first difference is a failure that says where.
+replay is compared with the turns that it repeats, and the first difference is a failure that says where. A task's
+prefix is no beginning but part of the opening, which a replay plays first: turns are counted after it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from agentgym_rl.environment import Opening, StepResult, fingerprint
 from agentgym_rl.errors import ConfigurationError, DataError, EnvironmentFailed, Manner
 from agentgym_rl.messages import Message
+from agentgym_rl.task import Task
 from agentgym_rl.trajectory import StopReason, Trajectory, Turn
 
 _SHOWN = 200
@@ -54,7 +56,11 @@ class Beginning:
     def require_same_start(self, name: str, start: Opening) -> None:
         """Raise an EnvironmentFailed unless the first observation is the same again."""
         if start.fingerprint != self.opening.fingerprint:
-            _diverged(name, "its first observation", _text(self.opening.messages[-1:]), _text(start.messages[-1:]))
+            pairs = zip(self.opening.messages, start.messages, strict=False)
+            told = [pair for pair in pairs if pair[0] != pair[1] and pair[0].role != "system"][:1]
+            before = tuple(pair[0] for pair in told) or self.opening.messages[-1:]
+            now = tuple(pair[1] for pair in told) or start.messages[-1:]
+            _diverged(name, "its first observation", _text(before), _text(now))
 
     def require_same_turn(self, name: str, number: int, result: StepResult) -> None:
         """Raise an EnvironmentFailed unless the environment did at this turn what it had done before."""
@@ -65,6 +71,17 @@ class Beginning:
             _diverged(name, f"the observation of turn {number}", _text(turn.observation), _text(result.observation))
         if result.reward != turn.reward:
             _diverged(name, f"the reward of turn {number}", str(turn.reward), str(result.reward))
+
+
+def require_prefix_fits(task: Task, number: int, result: StepResult) -> None:
+    """Raise a ConfigurationError unless an action of its task's prefix was understood, and the episode goes on."""
+    if result.valid and not result.terminated and not result.truncated:
+        return
+    went_wrong = "was not understood" if not result.valid else "ended the episode"
+    raise ConfigurationError(
+        f"the prefix of task {task.id!r} can't be played: turn {number} of {len(task.prefix)} (from 0) {went_wrong}; "
+        f"environment {task.environment!r} answered {_text(result.observation)}"
+    )
 
 
 def _diverged(name: str, where: str, before: str, now: str) -> None:

@@ -166,7 +166,7 @@ class BlockingEnvironment:
 
 
 class Opening(NamedTuple):
-    """The messages before the first turn, and a fingerprint of the first observation."""
+    """The messages before the first turn, those of the task's prefix too, and a fingerprint of what was observed."""
 
     messages: tuple[Message, ...]
     fingerprint: str

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from agentgym_rl.alarm import Alarm
-from agentgym_rl.beginning import Beginning
-from agentgym_rl.environment import Environment, Opening, StepResult, opening
+from agentgym_rl.beginning import Beginning, require_prefix_fits
+from agentgym_rl.environment import Environment, Opening, StepResult, fingerprint, opening
 from agentgym_rl.environments.written_action import WrittenAction
 from agentgym_rl.errors import (
     BoundaryError,
@@ -27,6 +27,7 @@ from agentgym_rl.errors import (
 )
 from agentgym_rl.messages import Message
 from agentgym_rl.policy import Act, Policy, Reply
+from agentgym_rl.prefix import written
 from agentgym_rl.reply_form import FORMS
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
@@ -42,7 +43,7 @@ class Limits:
     """What one episode may take. Nothing waits longer than these say."""
 
     max_turns: int = 64
-    """Turns of the policy."""
+    """Turns of the policy; those of a task's prefix don't count."""
     reset_seconds: float = 60.0
     """Deadline of the environment's reset."""
     step_seconds: float = 30.0
@@ -103,7 +104,7 @@ async def play(
     Args:
         policy: answers; made for this episode if it keeps state.
         environment: borrowed; it is reset here, and closed by whoever lent it.
-        task: what to play.
+        task: what to play. Its prefix is played before the policy's first turn, and stands in the opening.
         limits: turns and deadlines. Turns of `beginning` count; its seconds don't.
         on_turn, on_opening: called with each turn that is played, and with the first observation, as they happen.
         beginning: turns of an earlier episode of this task to go on from; None: from the start.
@@ -112,7 +113,7 @@ async def play(
         The trajectory, also when something failed (`Trajectory.failure`).
 
     Raises:
-        ConfigurationError, DataError: the task or the setup can't work.
+        ConfigurationError, DataError: the task, such as its prefix, or the setup can't work.
     """
     limits = limits or Limits()
     episode = _Episode(policy, environment, task, limits)
@@ -162,7 +163,7 @@ class _Episode:
         self.turns: list[Turn] = []
 
     async def begin(self) -> None:
-        self.start = await self._reset()
+        self.start = await self._start()
         self._conversation = list(self.start.messages)
 
     async def resume(self, beginning: Beginning) -> None:
@@ -193,24 +194,36 @@ class _Episode:
         return result
 
     async def _replay(self, beginning: Beginning) -> None:
-        beginning.require_same_start(self._name, await self._reset())
+        beginning.require_same_start(self._name, await self._start())
         if not self._environment.facts.deterministic:
             raise ConfigurationError(f"{self._name} is not deterministic: go on from a snapshot, not by a replay")
         for number, turn in enumerate(beginning.turns):
             beginning.require_same_turn(self._name, number, await self._step(turn.reply.message))
 
-    async def _reset(self) -> Opening:
-        observation = await self.clock.call(
+    async def _start(self) -> Opening:
+        """The opening, to which the task's prefix belongs; the fingerprint is of all that was observed."""
+        seen = await self.clock.call(
             _reset(self._environment, self._task),
             EnvironmentFailed,
             f"reset of {self._name}",
             self._limits.reset_seconds,
         )
-        return opening(self._task, self._environment.instructions, observation)
+        start = opening(self._task, self._environment.instructions, seen)
+        if not self._task.prefix:
+            return start
+        if not self._environment.facts.deterministic:
+            raise ConfigurationError(f"task {self._task.id!r} has a prefix, and {self._name} is not deterministic")
+        messages, observed = list(start.messages), list(seen)
+        for number, reply in enumerate(written(self._task.prefix, self._form)):
+            result = await self._step(reply, f"turn {number} of the prefix of task {self._task.id!r} in {self._name}")
+            require_prefix_fits(self._task, number, result)
+            messages += [reply, *result.observation]
+            observed += result.observation
+        return Opening(tuple(messages), fingerprint(observed))
 
-    def _step(self, action: Message) -> Awaitable[StepResult]:
+    def _step(self, action: Message, what: str = "") -> Awaitable[StepResult]:
         step = _step(self._environment, action)
-        return self.clock.call(step, EnvironmentFailed, f"step of {self._name}", self._limits.step_seconds)
+        return self.clock.call(step, EnvironmentFailed, what or f"step of {self._name}", self._limits.step_seconds)
 
 
 async def _reset(environment: Environment, task: Task) -> tuple[Message, ...]:

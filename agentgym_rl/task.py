@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from agentgym_rl.errors import DataError, did_you_mean
+from agentgym_rl.prefix import checked
 from agentgym_rl.reply_form import FORMS
 
 
@@ -29,6 +30,9 @@ class Task:
     split: str = "train"
     reply_form: str = "bare"
     """How a reply writes its action, a name of `reply_form.FORMS`."""
+    prefix: Sequence[Mapping[str, Any]] = ()
+    """What is done before the policy's first turn: assistant messages as `prefix.py` has them. They and what the
+    environment answers are context. Empty: the policy plays from the environment's start."""
 
     def __post_init__(self) -> None:
         texts = dict.fromkeys(("id", "environment", "prompt", "split", "reply_form"), str)
@@ -40,9 +44,17 @@ class Task:
             raise DataError(f"a task needs a non-empty id and environment; given: {self.id!r}, {self.environment!r}")
         if self.reply_form not in FORMS:
             raise DataError(f"no reply_form {self.reply_form!r}; {did_you_mean(str(self.reply_form), FORMS)}")
+        object.__setattr__(self, "prefix", checked(self.prefix))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields; without a prefix where it has none, so that digests of such tasks stay what they were."""
+        row = asdict(self)
+        if not self.prefix:
+            del row["prefix"]
+        return row
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+        return json.dumps(self.to_dict(), ensure_ascii=False, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Task:

@@ -67,7 +67,7 @@ class Trajectory:
     success: bool | None = None
     failure: Failure | None = None
     fingerprint: str = ""
-    """Of the first observation: equal within a group."""
+    """Of what was observed before the first turn: equal within a group."""
 
     @property
     def failed(self) -> bool:

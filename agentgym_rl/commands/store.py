@@ -37,6 +37,10 @@ from agentgym_rl.viewer.store_table import collected_table, store_table
 STORE_HELP = "Folder of a trajectory store."
 OUT_HELP = "Folder of the new store."
 RULE_HELP = "In the order in which they apply; any number of: " + ", ".join(kind.form for kind in RULES.values()) + "."
+START_HELP = (
+    "Of tasks: begin in the middle of each solved trajectory, N turns before its end, or after the prefix that the "
+    "augmentation rule of that name kept; default: at the start."
+)
 
 StoreFolder = Annotated[Path, typer.Option(help=STORE_HELP)]
 TaskOption = Annotated[str | None, typer.Option(help="Only of the task with this id.")]
@@ -133,18 +137,19 @@ def export(
     success: SuccessOption = None,
     min_return: MinReturnOption = None,
     pairs_per_task: Annotated[int, typer.Option(help="Of preference pairs (dpo), at most.", min=1)] = 1,
+    start: Annotated[str | None, typer.Option(help=START_HELP, metavar="N|prefix")] = None,
 ) -> None:
     """Write a store as a file that trainers read."""
     query = Query(task, environment, source, success, min_return)
     with _reading(store, query) as given:
-        done = exporting.export(given, format, out, query, pairs_per_task)
+        done = exporting.export(given, format, out, query, pairs_per_task, start)
     what = {"dpo": f"of {done.given} pairs", "tasks": f"tasks of {done.given} trajectories"}
     said = what.get(format, f"of {done.given} trajectories")
     Console().print(f"wrote {done.written} {said} to {out}", markup=False, highlight=False)
 
 
 def import_(
-    file: Annotated[Path, typer.Option(help="A .jsonl, .json or .parquet file; or a folder of a Harbor job, whose outcomes are read too.")],
+    file: Annotated[Path, typer.Option(help="A .jsonl, .json or .parquet file; or a folder of a Harbor job.")],
     out: Annotated[Path, typer.Option(help="Folder of the store; what it lacks is added.")],
     environment: Annotated[str | None, typer.Option(help="Of all of them, where the file does not say.")] = None,
 ) -> None:

@@ -1,9 +1,10 @@
 """A document of the Agent Trajectory Interchange Format (ATIF) -> Trajectory.
 
 A result of a call is the tool's message, any other result the user's. Reasoning stands before the reply as `<think>`,
-the way chat templates write it. A step that was copied from another trajectory, or that no model said, is not trained.
-Without `openmanus_rl` in its `extra` objects (`atif_write.py`) rewards are 0 and the outcome is unknown. When a step
-was taken, by which model, its counts of tokens and its cost go into the turn's `info` under `atif`.
+the way chat templates write it. A step that was copied from another trajectory, or that no model said, is not trained;
+those of a task's prefix belong to the opening. Without `openmanus_rl` in its `extra` objects (`atif_write.py`) rewards
+are 0 and the outcome is unknown. When a step was taken, by which model, its counts of tokens and its cost go into the
+turn's `info` under `atif`.
 
 A step that replaces the context ends one trajectory and begins another, with what the step shows. Images and sound
 have no place in a trajectory and are refused; subagents are documents of their own and are not read, which is said.
@@ -93,7 +94,14 @@ def from_atif(document: Mapping[str, Any], task: Task) -> list[Trajectory]:
         acted = [_without_tokens(context) for context in acted]
     *before, last = acted or contexts
     cut_off = {"stop": StopReason.TOKEN_BUDGET.value}
+    last = _begun(last, len(task.prefix) if ours else 0)
     return [_trajectory(task, context, cut_off) for context in before] + [_trajectory(task, last, ours)]
+
+
+def _begun(context: _Context, turns: int) -> _Context:
+    """The context, with its first so many turns in the opening."""
+    spoken = [message for turn in context.turns[:turns] for message in (turn.reply.message, *turn.observation)]
+    return _Context([*context.opening, *spoken], context.turns[turns:])
 
 
 def _warn(document: Mapping[str, Any], task: Task) -> None:

@@ -2,7 +2,8 @@
 
 What the format has no place for (task, rewards, outcome, seconds, info) goes into its `extra` objects under
 `openmanus_rl`, where other readers pass over it: `atif_read.py` gives back an equal trajectory. An assistant's message
-of the opening, which the policy did not say, is marked as copied and comes back as a turn that is not trained.
+of the opening, which the policy did not say, is marked as copied; unless it is of the task's prefix, it comes back as a
+turn that is not trained.
 
 Source: ATIF-v1.7, https://github.com/harbor-framework/harbor/blob/main/rfcs/0001-trajectory-format.md
 """
@@ -40,7 +41,7 @@ def to_atif(trajectory: Trajectory, session: str = "") -> dict[str, Any]:
     if not steps:
         raise DataError(f"task {trajectory.task.id!r}: an ATIF document needs at least one message")
     ours = {
-        "task": asdict(trajectory.task),
+        "task": trajectory.task.to_dict(),
         "stop": trajectory.stop.value,
         "success": trajectory.success,
         "failure": asdict(trajectory.failure) if trajectory.failure else None,

@@ -53,7 +53,7 @@ def prefix_places(parent: Trajectory) -> Sequence[Place]:
 
 
 async def prefix(given: Try) -> Changed:
-    """The first k turns as context, and then another way to the end."""
+    """The first k turns as context, and then another way to the end. `prefix_tasks` makes a task that begins there."""
     (turn,) = given.place
     played = await given.go_on(turn, given.make_policy())
     return Changed(context_only(played, range(turn)), Perturbation("prefix", turn, {}))

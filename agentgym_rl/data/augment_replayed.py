@@ -97,7 +97,8 @@ async def tool_error(given: Try) -> Changed:
     again = Reply(with_own_ids(replied, "again"), turns[turn].reply.complete)
     script = Script([turns[turn].reply, again, *unsampled(turns[turn + 1 :])])
     form = FORMS[given.parent.task.reply_form]
-    carried_out = sum(not form.read(earlier.reply.message.content).problem for earlier in turns[:turn])
+    carried_out = len(given.parent.task.prefix)
+    carried_out += sum(not form.read(earlier.reply.message.content).problem for earlier in turns[:turn])
     played = await given.go_on(turn, script, FailsOnce(given.environment, carried_out, error, turns[turn]))
     flags = [*turns[: turn + 1], *turns[turn:]]
     return Changed(with_flags_of(played, flags), Perturbation("tool_error", turn, {"error": error}))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from agentgym_rl.data.appender import Appender
@@ -118,7 +118,7 @@ async def collect(
 
 
 def _wanted(task: Task, episode: int, origin: Provenance) -> Wanted:
-    return Wanted(record_id(SOURCE, asdict(task), episode, origin.policy, origin.sampling), task, episode)
+    return Wanted(record_id(SOURCE, task.to_dict(), episode, origin.policy, origin.sampling), task, episode)
 
 
 def _missing(

@@ -15,12 +15,14 @@ from agentgym_rl.data.encodable import encodable
 from agentgym_rl.data.imports import SOURCE as IMPORT
 from agentgym_rl.data.parquet import write_tasks
 from agentgym_rl.data.preferences import preference_pairs
+from agentgym_rl.data.prefix_tasks import prefix_tasks
+from agentgym_rl.data.record import Record
 from agentgym_rl.data.replaced import replaced
 from agentgym_rl.data.sft_parquet import imitable, report_left_out, write_sft
 from agentgym_rl.data.store import TrajectoryStore
 from agentgym_rl.data.store_query import Query
 from agentgym_rl.data.trajectory_json import to_dict
-from agentgym_rl.errors import DataError
+from agentgym_rl.errors import ConfigurationError, DataError
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Trajectory
 
@@ -38,27 +40,37 @@ class Exported(NamedTuple):
 
 
 def export(
-    store: TrajectoryStore, format: Format, out: str | Path, query: Query | None = None, pairs_per_task: int = 1
+    store: TrajectoryStore,
+    format: Format,
+    out: str | Path,
+    query: Query | None = None,
+    pairs_per_task: int = 1,
+    start: str | None = None,
 ) -> Exported:
     """Write what the store has, in its order.
 
     Args:
         query: which records.
         pairs_per_task: of preference pairs, at most.
+        start: of tasks: where in its trajectory each begins, as `prefix_tasks` has it; None: where it did.
 
     Raises:
         DataError: nothing is left to write, or a trajectory has no place in that format.
+        ConfigurationError: there is no such start, or the format has none.
     """
+    if start is not None and format != "tasks":
+        raise ConfigurationError(f"only tasks have a start; given: the format {format!r} and the start {start!r}")
     if format == "dpo":
         return _write_pairs(preference_pairs(store, query, pairs_per_task), out)
     if format == "tasks":
-        return _write_tasks(store, query, out)
+        return _write_tasks(store, query, out) if start is None else _write_prefix_tasks(store, query, out, start)
     given: Counter[str] = Counter()
-    trajectories = _counted((record.trajectory for record in store.records(query)), given)
+    records = _counted(store.records(query), given)
+    if format == "atif":
+        return Exported(_write_atif(records, out), given.total())
+    trajectories = (record.trajectory for record in records)
     if format == "sft":
         written = write_sft(trajectories, out)
-    elif format == "atif":
-        written = _write_atif(trajectories, out)
     elif format == "trajectories":
         with replaced(out) as beside:
             written = _write_lines(map(to_dict, trajectories), beside)
@@ -86,6 +98,16 @@ def _write_tasks(store: TrajectoryStore, query: Query | None, out: str | Path) -
     return Exported(len(played), played.total() + left_out.total())
 
 
+def _write_prefix_tasks(store: TrajectoryStore, query: Query | None, out: str | Path, start: str) -> Exported:
+    """Each task once; trajectories that went the same way give the same."""
+    begun: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    begun.update(task.to_json() for task in prefix_tasks(store.records(query), start, left_out))
+    report_left_out(out, begun.total(), left_out)
+    write_tasks(_with_own_ids(map(Task.from_json, begun)), out)
+    return Exported(len(begun), begun.total() + left_out.total())
+
+
 def _with_own_ids(tasks: Iterable[Task]) -> list[Task]:
     taken: dict[str, Task] = {}
     for task in tasks:
@@ -97,10 +119,10 @@ def _with_own_ids(tasks: Iterable[Task]) -> list[Task]:
     return list(taken.values())
 
 
-def _counted(trajectories: Iterable[Trajectory], given: Counter[str]) -> Iterator[Trajectory]:
-    for trajectory in trajectories:
+def _counted(records: Iterable[Record], given: Counter[str]) -> Iterator[Record]:
+    for record in records:
         given["all"] += 1
-        yield trajectory
+        yield record
 
 
 def _write_chats(trajectories: Iterable[Trajectory], layout: ChatLayout, out: str | Path) -> int:
@@ -111,14 +133,14 @@ def _write_chats(trajectories: Iterable[Trajectory], layout: ChatLayout, out: st
     return written
 
 
-def _write_atif(trajectories: Iterable[Trajectory], out: str | Path) -> int:
+def _write_atif(records: Iterable[Record], out: str | Path) -> int:
     """Failed episodes too, unless they failed before anything was said."""
     left_out: Counter[str] = Counter()
 
     def documents() -> Iterator[dict[str, Any]]:
-        for trajectory in trajectories:
-            if trajectory.messages:
-                yield to_atif(trajectory)
+        for record in records:
+            if record.trajectory.messages:
+                yield to_atif(record.trajectory, record.id)
             else:
                 left_out["without a message"] += 1
 

@@ -2,7 +2,8 @@
 
 Two tasks are the same where all but id, split and form of reply is. They are nearly the same where the texts in their
 arguments and prompts are. What every one of `MANY_TASKS` or more tasks of an environment says tells nothing and doesn't
-count, and neither do texts of fewer than `LEAST_WORDS` words.
+count, and neither do texts of fewer than `LEAST_WORDS` words. Tasks that begin after different prefixes of one episode
+repeat nothing in their file; in another file they are a leak, for whoever has solved one knows the other.
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ def same_start(task: Task) -> str:
 
 
 def same_task(task: Task) -> str:
-    """A key that is equal where prompt and reference answer are equal too."""
+    """A key that is equal where prompt, reference answer and prefix are equal too."""
+    whole = _same_whole(task)
+    return record_id(whole, list(task.prefix)) if task.prefix else whole
+
+
+def _same_whole(task: Task) -> str:
+    """A key that is equal for tasks that differ in their prefix alone."""
     return record_id(same_start(task), task.prompt, task.reference_answer)
 
 
@@ -54,22 +61,27 @@ def overlaps(tasks: Sequence[Listed], near: float) -> Iterator[Overlap]:
     """
     shared = _shared_texts([one.task for one in tasks])
     firsts: dict[str, dict[str, Listed]] = {}
+    wholes: dict[str, dict[str, Listed]] = {}
     indices: dict[str, NearDuplicates] = {}
     for number, one in enumerate(tasks):
-        key, text = same_task(one.task), _text(one.task, shared)
+        key, whole, text = same_task(one.task), _same_whole(one.task), _text(one.task, shared)
         comparable = len(text.split()) >= LEAST_WORDS
-        firsts.setdefault(one.file, {})
+        own, own_wholes = firsts.setdefault(one.file, {}), wholes.setdefault(one.file, {})
         if comparable and one.file not in indices:
             indices[one.file] = NearDuplicates(near)
-        for file, first in firsts.items():
-            if key in first:
-                yield Overlap(one, first[key], None)
+        for file in firsts:
+            first = own.get(key) if file == one.file else wholes[file].get(whole)
+            if first:
+                yield Overlap(one, first, None)
             elif comparable and file in indices and (found := indices[file].nearest(text)):
-                yield Overlap(one, tasks[int(found.id)], found.similarity)
+                near_one = tasks[int(found.id)]
+                if file != one.file or _same_whole(near_one.task) != whole:
+                    yield Overlap(one, near_one, found.similarity)
         if comparable:
             indices[one.file].nearest(text)  # `add` takes the text that was asked about last
             indices[one.file].add(str(number))
-        firsts[one.file].setdefault(key, one)
+        own.setdefault(key, one)
+        own_wholes.setdefault(whole, one)
 
 
 def _shared_texts(tasks: Sequence[Task]) -> dict[str, set[str]]:

@@ -59,6 +59,12 @@ async def write_tool_rows(
             known = sorted({tool.environment for tool in tools})
             raise ConfigurationError(f"no tool is one of environment {name!r}; there are tools of {known or 'none'}")
     tasks = [by_calls(task) for task in tasks]
+    begun = [task.id for task in tasks if task.prefix and agent_name == AGENT_NAME]
+    if begun:
+        raise ConfigurationError(
+            f"task {begun[0]!r} has a prefix, and verl's loop {AGENT_NAME!r} begins every episode at its start; "
+            "'environment_tools' plays it"
+        )
     openings = [await _opening(task, of_environment[task.environment], format, isolation) for task in tasks]
     with replaced(path) as beside:
         write_tasks(tasks, beside)

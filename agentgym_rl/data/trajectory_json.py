@@ -21,7 +21,7 @@ from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
 
 def to_dict(trajectory: Trajectory) -> dict[str, Any]:
     """A dictionary that `json.dumps` takes."""
-    return {**asdict(trajectory), "stop": trajectory.stop.value}
+    return {**asdict(trajectory), "task": trajectory.task.to_dict(), "stop": trajectory.stop.value}
 
 
 def from_dict(row: Mapping[str, Any]) -> Trajectory:

@@ -42,7 +42,7 @@ class Fault(Enum):
 
 
 OF_STEPS = (Fault.GARBAGE, Fault.NAN_REWARD)
-"""A reset is spared these: it has no reward, and a group must see one first observation or the setup is wrong."""
+"""A reset is spared these, and so is a task's prefix: a group must see one beginning or the setup is wrong."""
 
 
 @dataclass(frozen=True)
@@ -162,12 +162,12 @@ class Chaos(Wrapper):
         self._task_id = task_id
         self._nonce = nonce
         self._calls = 0
-        self._turn = 0
+        self._turn = self._prefix = 0
         self.injected: list[Injected] = []
         """In the order of the calls."""
 
     async def reset(self, task: Task) -> Sequence[Message]:
-        self._turn = 0
+        self._turn, self._prefix = 0, len(task.prefix)
         call = self._next(None)
         await self._before("reset", call)
         return await self.inner.reset(task)
@@ -182,7 +182,7 @@ class Chaos(Wrapper):
         number = self._calls
         self._calls += 1
         call = drawn(self._faults, self._task_id, self._nonce, number)
-        if call.fault is None or (turn is None and call.fault in OF_STEPS):
+        if call.fault is None or (call.fault in OF_STEPS and (turn is None or turn < self._prefix)):
             return Drawn(None, call.dice)
         self.injected.append(Injected(call.fault, number, turn))
         return call

@@ -68,6 +68,20 @@ class ChatTokens:
         """
         return self._encode(self._rendered(messages))
 
+    def going_on(self, messages: Sequence[Message]) -> list[int]:
+        """The prompt before the next reply of a conversation with replies, each in the shape in which it would have
+        been sampled: a template's rendering might strip its reasoning. One that calls by `tool_calls` has no such
+        shape, and the template's will do.
+
+        Raises:
+            DataError: the template refuses these messages.
+        """
+        replies = [index for index, message in enumerate(messages) if message.role == "assistant"]
+        if not replies or replies[0] == 0 or any(messages[index].tool_calls for index in replies):
+            return self.opening(messages)
+        ids = self.render(messages).ids
+        return ids + self.continuation(messages[replies[-1] + 1 :], ids)
+
     def continuation(self, messages: Sequence[Message], last_ids: Sequence[int]) -> list[int]:
         """What goes between a reply and the next: end-of-turn, the new messages, the generation prompt.
 

@@ -28,7 +28,8 @@ class TokenBudget:
     """What one training row may take, in tokens."""
 
     prompt: int
-    """System prompt and first observation; in a later segment also a summary, and the turns that stand before it."""
+    """System prompt and first observation, with the turns of a task's prefix; in a later segment also a summary, and
+    the turns that stand before it."""
     response: int
     """All replies and the observations between them."""
     turn: int
@@ -115,7 +116,8 @@ class TokenPolicy:
 
     async def _place(self, conversation: Sequence[Message]) -> _Place:
         if not self.segments:
-            return _Place(self._first(conversation), [], conversation)
+            segment, shown = self._first(conversation)
+            return _Place(segment, [], shown)
         between = None if self._history.rerender else self._continuation(conversation)
         if between is None:
             segment, shown = self._later(conversation)
@@ -128,13 +130,17 @@ class TokenPolicy:
                 return _Place(segment, [], shown, notes)
         return _Place(self.segments[-1], between, [*self._shown, *conversation[len(self._said) :]])
 
-    def _first(self, conversation: Sequence[Message]) -> Segment:
-        ids = self._chat.opening(conversation)
+    def _first(self, conversation: Sequence[Message]) -> tuple[Segment, Sequence[Message]]:
+        """A segment that begins with the opening, or with fewer turns of its prefix where it has no room for them."""
+        begin = self._chat.opening if self._history.rerender else self._chat.going_on
+        ids, shown = begin(conversation), conversation
+        if len(ids) > self._budget.prompt and (shorter := self._history.shortened(conversation)):
+            ids, shown = begin(shorter), shorter
         if len(ids) > self._budget.prompt:
             raise DataError(
                 f"the opening takes {len(ids)} tokens; allowed are {self._budget.prompt} (data.max_prompt_length)"
             )
-        return Segment(ids)
+        return Segment(ids), shown
 
     def _later(self, shown: Sequence[Message]) -> tuple[Segment, Sequence[Message]]:
         """A segment that begins with these messages, or with fewer turns of them where its prompt has no room."""

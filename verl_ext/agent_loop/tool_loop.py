@@ -9,6 +9,8 @@ of calls from `rollout.multi_turn.format`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import ToolListWrap, register
@@ -17,9 +19,10 @@ from agentgym_rl.environment import Environment
 from agentgym_rl.environments.tool_calling import ToolCalling
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.exported_tools import ExportedTool
-from agentgym_rl.messages import user
+from agentgym_rl.messages import Message, ToolCall, assistant, user
+from agentgym_rl.prefix import Entry
 from agentgym_rl.task import Task
-from agentgym_rl.tool_calls import ToolFormat
+from agentgym_rl.tool_calls import ToolFormat, render_calls
 from verl_ext.agent_loop.chat_tokens import ChatTokens
 from verl_ext.agent_loop.environment_loop import EnvironmentAgentLoop
 from verl_ext.agent_loop.turn_rewards import TurnRewardOutput
@@ -53,8 +56,10 @@ class EnvironmentToolsLoop(EnvironmentAgentLoop):
         return await super()._session(task, sampling_params, row)
 
     def _as_played(self, environment: Environment, task: Task) -> tuple[Environment, Task]:
-        played = ToolCalling(environment, self._tools_of(task), self._format, self._template_tells)
-        return played, played.task(task)
+        tools = self._tools_of(task)
+        played = ToolCalling(environment, tools, self._format, self._template_tells)
+        prefix = tuple(_by_calls(task.prefix, tools, self._format))
+        return played, replace(played.task(task), prefix=prefix)
 
     def _tools_of(self, task: Task) -> list[ExportedTool]:
         tools = [tool for tool in self._tools if tool.environment == task.environment]
@@ -65,3 +70,14 @@ class EnvironmentToolsLoop(EnvironmentAgentLoop):
                 f"{task.environment!r}, but of: {', '.join(known) or 'none'} (openmanus-rl export-tools writes them)"
             )
         return tools
+
+
+def _by_calls(prefix: Sequence[Entry], tools: Sequence[ExportedTool], format: ToolFormat) -> Iterator[Entry]:
+    """A prefix as this loop's policy writes it: its calls, or what the environment is told, as calls in its text."""
+    only = tools[0] if len(tools) == 1 else None
+    for message in map(Message.from_chat, prefix):
+        said, calls = message.content, message.tool_calls
+        if not calls and only and only.text_argument:
+            said, calls = "", (ToolCall(only.schema.name, {only.text_argument: said}),)
+        text = "\n".join(filter(None, [said, render_calls(calls, format) if calls else ""]))
+        yield assistant(text).to_chat()

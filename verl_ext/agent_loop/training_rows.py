@@ -109,7 +109,7 @@ def episode_facts(
 def _state_keys(trajectory: Trajectory, segments: Sequence[Segment]) -> list[str]:
     """What the policy saw before each turn, and before each of its own summaries, which the rows have as turns too: for
     estimators that compare turns taken in the same state."""
-    seen = [trajectory.fingerprint, *(fingerprint(turn.observation) for turn in trajectory.turns[:-1])]
+    seen = [_first_state(trajectory), *(fingerprint(turn.observation) for turn in trajectory.turns[:-1])]
     sampled = sum(len(segment.turn_ends) for segment in segments)
     of_turns = iter(seen[len(trajectory.turns) - sampled :])
     keys = []
@@ -117,3 +117,11 @@ def _state_keys(trajectory: Trajectory, segments: Sequence[Segment]) -> list[str
         keys += [next(of_turns) for _ in segment.turn_ends]
         keys += [segment.state_of_summary] if segment.state_of_summary else []
     return keys
+
+
+def _first_state(trajectory: Trajectory) -> str:
+    """Of the newest observation, as at every other turn: the trajectory's own fingerprint is of a whole prefix."""
+    if not trajectory.task.prefix:
+        return trajectory.fingerprint
+    replies = [number for number, message in enumerate(trajectory.opening) if message.role == "assistant"]
+    return fingerprint(trajectory.opening[replies[-1] + 1 :])

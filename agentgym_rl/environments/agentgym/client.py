@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentgym_rl.environment import Environment, Facts, StepResult
@@ -191,7 +191,8 @@ class _Instance:
 
 def _reset_body(setup: _Setup, task: Task) -> dict[str, Any]:
     if setup.dialect.ours:
-        row = {**asdict(task), "arguments": dict(task.arguments.get("arguments", {}))}
+        row = {**task.to_dict(), "arguments": dict(task.arguments.get("arguments", {}))}
+        row.pop("prefix", None)  # `play()` plays it
         del row["environment"]  # the server knows what it serves
         del row["reply_form"]  # `play()` reads it here
         return {"task": row}

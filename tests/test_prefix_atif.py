@@ -1,0 +1,28 @@
+"""A task's prefix in an ATIF document: it comes back in the opening, and not as turns."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from doubles_augment import record_of
+from doubles_cli import stairs
+
+from agentgym_rl.data.atif_write import to_atif
+from agentgym_rl.data.imports import import_file
+from agentgym_rl.data.prefix_tasks import begins_at
+from agentgym_rl.data.store import TrajectoryStore
+
+HIGH = stairs("high", height=4)
+BEGUN = begins_at(record_of(HIGH).trajectory, 2)
+
+
+@pytest.mark.parametrize("task", [HIGH, BEGUN])
+def test_a_trajectory_survives_atif_with_its_prefix_in_the_opening(tmp_path, task):
+    trajectory = record_of(task).trajectory
+    document = to_atif(trajectory)
+    assert ("prefix" in document["extra"]["openmanus_rl"]["task"]) == bool(task.prefix)
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    store = TrajectoryStore(tmp_path / "s")
+    import_file(tmp_path / "t.json", store)
+    assert [one.trajectory for one in store.records()] == [trajectory]
