@@ -8,17 +8,15 @@ instance that nobody should borrow again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agentgym_rl.environment import Environment, Facts, StepResult
+from agentgym_rl.environment import Environment
+from agentgym_rl.environments.wrapper import Forwarding
 from agentgym_rl.errors import EnvironmentFailed, Manner
-from agentgym_rl.messages import Message
-from agentgym_rl.task import Task
-from agentgym_rl.tools import ToolSchema
 
 
-class LeasedEnvironment(Environment):
+class LeasedEnvironment(Forwarding):
     """What a holder gets to see of an instance.
 
     Args:
@@ -27,7 +25,7 @@ class LeasedEnvironment(Environment):
     """
 
     def __init__(self, environment: Environment, count_call: Callable[[int], None]):
-        self._environment = environment
+        super().__init__(environment)
         self._count_call = count_call
         self._calls: dict[asyncio.Task[None], asyncio.Future[Any]] = {}
         self._sound = True
@@ -35,21 +33,9 @@ class LeasedEnvironment(Environment):
         self._end: tuple[str, Manner] | None = None
 
     @property
-    def facts(self) -> Facts:  # type: ignore[override]
-        return self._environment.facts
-
-    @property
-    def instructions(self) -> str:  # type: ignore[override]
-        return self._environment.instructions
-
-    @property
-    def tools(self) -> Sequence[ToolSchema]:  # type: ignore[override]
-        return self._environment.tools
-
-    @property
     def pid(self) -> int | None:
         """Of the worker process; None: there is none."""
-        return getattr(self._environment, "pid", None)
+        return getattr(self._inner, "pid", None)
 
     @property
     def sound(self) -> bool:
@@ -61,28 +47,10 @@ class LeasedEnvironment(Environment):
         """A call did not come back by itself; its thread may still be busy with it."""
         return bool(self._aborted)
 
-    async def reset(self, task: Task) -> Sequence[Message]:
-        return await self._pass_on(self._environment.reset, task)
-
-    async def step(self, action: Message) -> StepResult:
-        return await self._pass_on(self._environment.step, action)
-
-    async def expert_action(self) -> str:
-        return await self._pass_on(self._environment.expert_action)
-
-    async def actions(self) -> Sequence[str]:
-        return await self._pass_on(self._environment.actions)
-
-    async def snapshot(self) -> bytes:
-        return await self._pass_on(self._environment.snapshot)
-
-    async def restore(self, snapshot: bytes) -> None:
-        await self._pass_on(self._environment.restore, snapshot)
-
     async def close(self) -> None:
         """Close the instance; whoever lent it takes it back, but won't lend it again."""
         self.spoil()
-        await self._pass_on(self._environment.close)
+        await super().close()
 
     def spoil(self) -> None:
         """Say that nobody should borrow this instance again."""

@@ -124,7 +124,7 @@ async def played(pool, double, *lines, seconds=None, limits=None):
 
 
 def inner(environment):
-    return environment._environment
+    return environment._inner
 
 
 def alive(pid):

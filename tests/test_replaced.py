@@ -22,9 +22,14 @@ def test_writers_of_one_file_in_one_process_do_not_take_each_others_place(tmp_pa
 
 def test_an_error_leaves_the_file_as_it_was(tmp_path):
     (tmp_path / "file").write_text("before")
-    with pytest.raises(ValueError, match="stop"), replaced(tmp_path / "file") as beside:
-        beside.write_text("half")
-        raise ValueError("stop")
+
+    def write_half():
+        with replaced(tmp_path / "file") as beside:
+            beside.write_text("half")
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        write_half()
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentgym_rl.errors import ConfigurationError, DataError
 from agentgym_rl.messages import assistant, user
 from agentgym_rl.policy import Reply, SampledTokens
-from agentgym_rl.rewards import Reward, reward_function, weighted_sum
+from agentgym_rl.rewards import Reward, longest_deadline, reward_function, weighted_sum
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import StopReason, Trajectory, Turn
 
@@ -211,3 +211,12 @@ def test_tokens_that_are_not_there_are_not_counted_as_none():
 def test_a_buffer_must_fit_its_budget(buffer):
     with pytest.raises(ConfigurationError, match=f"from 1 to its budget; given: buffer {buffer}, budget 10"):
         reward_function("overlong")(sampled_trajectory([3]), budget=10, buffer=buffer)
+
+
+def test_the_longest_deadline_is_that_of_the_slowest_function_as_given_or_by_default():
+    asked = {"url": "http://localhost/v1", "model": "m"}
+    assert longest_deadline({"outcome": 1.0, "format": 0.1}) == 0.0
+    assert longest_deadline({"outcome": 1.0, "judge": {"weight": 1.0, **asked}}) == 60.0
+    both = {"judge": {"weight": 1.0, **asked, "deadline_seconds": 30.0}, "relative_judge": {**asked, "weight": 1.0}}
+    assert longest_deadline(both) == 60.0
+    assert longest_deadline({"judge": {"weight": 1.0, **asked, "deadline_seconds": 900.0}}) == 900.0

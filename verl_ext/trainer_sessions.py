@@ -19,6 +19,7 @@ from tensordict import TensorDict
 
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.failure_policy import Action, FailureBudget
+from agentgym_rl.rewards import longest_deadline
 from verl_ext import failures
 from verl_ext.agent_loop.environment_loop import VALIDATION
 from verl_ext.agent_loop.settings import Settings
@@ -39,7 +40,7 @@ NAMES = {"agentgym": "sync", "agentgym_async": "colocate_async"}
 _POLL_SECONDS = 0.2
 """verl looks for finished groups every 2 s, which is longer than a whole step of a small policy."""
 _STALL_MARGIN_SECONDS = 120.0
-"""On top of an episode's deadline and its retries: setting up, closing, and the queue."""
+"""On top of the deadlines of an episode and a verdict on it, and their retries: setting up, closing, and the queue."""
 
 
 class Sessions:
@@ -64,7 +65,8 @@ class Sessions:
         super().__init__(config)
         filters = self.replay_buffer.filter_groups_metric is not None
         self._signal = SignalFilter(self.replay_buffer, settings.dynamic_sampling.max_refills) if filters else None
-        stall_seconds = settings.limits.episode_seconds * (1 + settings.failures.retries) + _STALL_MARGIN_SECONDS
+        try_seconds = settings.limits.episode_seconds + longest_deadline(settings.rewards)
+        stall_seconds = try_seconds * (1 + settings.failures.retries) + _STALL_MARGIN_SECONDS
         self.replay_buffer = Survivors(self.replay_buffer, _POLL_SECONDS, stall_seconds)
         self._failures = failures.start()
         self._failure_budget = FailureBudget(settings.failures)

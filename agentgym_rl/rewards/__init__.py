@@ -167,6 +167,17 @@ def weighted_group_sum(weights: Weights) -> Callable[[Sequence[Trajectory]], Awa
     return rewards
 
 
+def longest_deadline(weights: Weights) -> float:
+    """Seconds that one of these functions takes to answer at most: the highest `deadline_seconds`; 0: none has any."""
+    deadlines = [0.0]
+    for name, given in weights.items():
+        takes = inspect.signature(reward_function(name)).parameters
+        if "deadline_seconds" in takes:
+            own = given.get("deadline_seconds") if isinstance(given, Mapping) else None
+            deadlines.append(takes["deadline_seconds"].default if own is None else own)
+    return max(deadlines)
+
+
 async def _scores(function: _AnyFunction, judged: Trajectory | Sequence[Trajectory]) -> Any:
     scores = function(judged)
     return await scores if inspect.isawaitable(scores) else scores
