@@ -30,10 +30,11 @@ SCONTROL = """#!/usr/bin/env bash
 if [ "$1" = requeue ]; then echo "$2" >"$REQUEUED"; else printf 'n1\\nn2\\n'; fi
 """
 REPORT = """
-import sys, time, ray
+import os, sys, time, ray
 ray.init(log_to_driver=False)
 alive = [node for node in ray.nodes() if node["Alive"]]
 print("alive", len(alive), "gpus", ray.cluster_resources()["GPU"], "told", *sys.argv[2:], flush=True)
+print("metrics", os.environ["VERL_FILE_LOGGER_PATH"])
 time.sleep(float(sys.argv[1]))
 sys.exit(7)
 """
@@ -50,7 +51,7 @@ def environment(tmp_path):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SLURM_"))}
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as short:  # a socket's path is short
         mine = {"PATH": path, "PYTHONPATH": str(ROOT), "RAY_TMPDIR": short, "REQUEUED": str(tmp_path / "requeued")}
-        yield {**kept, **job, **mine, "SLURM_CPUS_ON_NODE": "2"}
+        yield {**kept, **job, **mine, "SLURM_CPUS_ON_NODE": "2", "VERL_FILE_LOGGER_PATH": "metrics.jsonl"}
 
 
 def start(environment, tmp_path, *command):
@@ -68,13 +69,15 @@ def end(job):
 
 @pytest.mark.slow
 def test_a_command_finds_all_nodes_in_one_cluster_and_its_exit_code_is_the_jobs(environment, tmp_path):
-    job = start(environment, tmp_path, sys.executable, "-c", REPORT, "0", "trainer.x=1")
+    restarted = {**environment, "SLURM_RESTART_COUNT": "1"}
+    job = start(restarted, tmp_path, sys.executable, "-c", REPORT, "0", "trainer.x=1")
     try:
         code = job.wait(180)
     finally:
         end(job)
     log = (tmp_path / "log").read_text()
     assert "alive 2 gpus 2.0 told trainer.x=1 trainer.nnodes=2 trainer.n_gpus_per_node=1" in log
+    assert "metrics metrics.1.jsonl" in log  # beside those of the run before
     assert code == 7
 
 

@@ -43,6 +43,11 @@ on_others=(srun --overlap --nodes=$((nodes - 1)) --ntasks=$((nodes - 1)) --exclu
 ip=$("${on_first[@]}" python -c 'import ray; print(ray.util.get_node_ip_address())')
 export RAY_ADDRESS=$ip:$((20000 + SLURM_JOB_ID % 10000))
 
+if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [ -n "${VERL_FILE_LOGGER_PATH:-}" ]; then
+    # verl would begin the file anew, and what the earlier run had written would be gone
+    export VERL_FILE_LOGGER_PATH=${VERL_FILE_LOGGER_PATH%.jsonl}.$SLURM_RESTART_COUNT.jsonl
+fi
+
 started=()
 end_cluster() {
     kill "${started[@]}" 2>/dev/null || true
