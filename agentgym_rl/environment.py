@@ -177,7 +177,7 @@ def opening(task: Task, instructions: str, observation: Sequence[Message]) -> Op
 
     The fingerprint is the same for every trajectory of a group, or the group did not play the same task.
     """
-    prompt = task.prompt or instructions
+    prompt = task.system_prompt(instructions)
     head = (Message("system", prompt),) if prompt else ()
     return Opening(head + tuple(observation), fingerprint(observation))
 

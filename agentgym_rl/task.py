@@ -11,6 +11,9 @@ from agentgym_rl.errors import DataError, did_you_mean
 from agentgym_rl.prefix import checked
 from agentgym_rl.reply_form import FORMS
 
+INSTRUCTIONS = "{{instructions}}"
+"""Stands in a task's prompt for what the environment says by itself, such as how its tools are called."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -23,7 +26,7 @@ class Task:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """What the environment needs to set this task up (JSON values)."""
     prompt: str = ""
-    """System prompt; empty: the environment's own instructions."""
+    """System prompt, in which `INSTRUCTIONS` stands for the environment's own; empty: those alone."""
     reference_answer: Any = None
     """What a rule or judge compares with (a JSON value); None: the environment judges by itself."""
     seed: int = 0
@@ -45,6 +48,15 @@ class Task:
         if self.reply_form not in FORMS:
             raise DataError(f"no reply_form {self.reply_form!r}; {did_you_mean(str(self.reply_form), FORMS)}")
         object.__setattr__(self, "prefix", checked(self.prefix))
+
+    @property
+    def replaces_instructions(self) -> bool:
+        """The policy is told the task's prompt, and nothing of what the environment says by itself."""
+        return bool(self.prompt) and INSTRUCTIONS not in self.prompt
+
+    def system_prompt(self, instructions: str) -> str:
+        """What the policy is told, by these instructions of the environment."""
+        return self.prompt.replace(INSTRUCTIONS, instructions) if self.prompt else instructions
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields; without a prefix where it has none, so that digests of such tasks stay what they were."""

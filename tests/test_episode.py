@@ -1,6 +1,7 @@
 """`play()` gives a trajectory for every episode, by its deadline, whatever the environment and the policy do."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from doubles import (
@@ -326,7 +327,10 @@ async def test_the_tasks_own_prompt_replaces_the_environments_instructions():
     async with registry.opened(name_of(Guess)) as environment:
         task = Task("t", name_of(Guess), prompt="Play well.")
         trajectory = await play(ScriptedPolicy([]), environment, task)
+        within = await play(ScriptedPolicy([]), environment, replace(task, prompt="Play well.\n{{instructions}}\nGo."))
     assert trajectory.opening[0] == Message("system", "Play well.")
+    assert within.opening[0] == Message("system", f"Play well.\n{Guess.instructions}\nGo.")
+    assert Guess.instructions
 
 
 def test_the_fingerprint_tells_observations_apart_and_ignores_the_prompt():

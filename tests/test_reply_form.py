@@ -37,6 +37,14 @@ def played(task, lines=None, limits=None, make_policy=None):
     return asyncio.run(episode())
 
 
+def test_a_prompt_around_the_environments_instructions_tells_the_form_once():
+    within = played(guessing("tags", "Be brief. {{instructions}}"), []).opening[0].content
+    assert within == f"Be brief. {played(guessing('tags'), []).opening[0].content}"
+    assert (
+        within.count("<action>") == played(guessing("tags", "Be brief."), []).opening[0].content.count("<action>") > 0
+    )
+
+
 @pytest.mark.parametrize(
     ("form", "reply", "action"),
     [

@@ -175,6 +175,10 @@ async def test_a_toolbox_does_not_tell_of_its_tools_beside_whoever_does(told):
         assert environment.instructions.startswith("Compute.")
         assert environment.task(replace(task, prompt="Play.")).prompt.count('"name": "halve"') == (0 if told else 1)
         assert environment.task(task).prompt == ""
+        within = environment.task(replace(task, prompt="Be brief. {{instructions}}"))
+        prompt = within.system_prompt(environment.instructions)
+        assert prompt.startswith("Be brief. Compute.")
+        assert prompt.count('"name": "halve"') == (0 if told else 1)
 
 
 @pytest.mark.parametrize(

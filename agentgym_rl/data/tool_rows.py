@@ -89,7 +89,7 @@ async def _opening(task: Task, tools: Sequence[ExportedTool], format: ToolFormat
     async with opened(task.environment, isolation) as environment:
         what = f"reset of environment {task.environment!r} for task {task.id!r}"
         seen = await boundary(environment.reset(task), EnvironmentFailed, what, RESET_SECONDS)
-        prompt = told_of_tools(task.prompt or environment.instructions, tools, format)
+        prompt = told_of_tools(task.system_prompt(environment.instructions), tools, format)
         return opening(replace(task, prompt=prompt), "", seen)
 
 

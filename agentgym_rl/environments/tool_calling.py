@@ -46,8 +46,8 @@ class ToolCalling(Wrapper):
         return await self.inner.reset(by_calls(task))
 
     def task(self, task: Task) -> Task:
-        """The task with what its own system prompt, if it brings one, has to say of the tools."""
-        return replace(task, prompt=self._prompt(task.prompt)) if task.prompt else task
+        """The task with what its own system prompt, if it brings a whole one, has to say of the tools."""
+        return replace(task, prompt=self._prompt(task.prompt)) if task.replaces_instructions else task
 
     async def step(self, action: Message) -> StepResult:
         parsed = parse_message(action, self._format, [tool.schema for tool in self._tools.values()])

@@ -30,9 +30,9 @@ class WrittenAction(Wrapper):
         return self._told(self.inner.instructions)
 
     def task(self, task: Task) -> Task:
-        """The task with what its own system prompt, if it brings one, has to say of the form."""
+        """The task with what its own system prompt, if it brings a whole one, has to say of the form."""
         self._form = FORMS[task.reply_form]
-        return replace(task, prompt=self._told(task.prompt)) if task.prompt else task
+        return replace(task, prompt=self._told(task.prompt)) if task.replaces_instructions else task
 
     async def reset(self, task: Task) -> Sequence[Message]:
         observation = await self.inner.reset(task)
