@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from agentgym_rl.context_limit import is_context_full
 from agentgym_rl.environment import Environment, Facts
-from agentgym_rl.errors import BudgetExhausted, ConfigurationError
+from agentgym_rl.errors import AgentGymError, BudgetExhausted, ConfigurationError, EnvironmentFailed
 from agentgym_rl.messages import Message, ToolCall, assistant
 
 UNREADABLE = "arguments that are no JSON object"
@@ -91,7 +91,13 @@ class ExpertPolicy:
         self._environment = environment
 
     async def reply(self, conversation: Sequence[Message]) -> Reply:
-        return Act(assistant(await self._environment.expert_action()))
+        try:
+            action = await self._environment.expert_action()
+        except AgentGymError:
+            raise
+        except Exception as error:  # the expert is the environment's: it is no policy that has failed
+            raise EnvironmentFailed(f"the environment's expert raised {type(error).__name__}: {error}") from error
+        return Act(assistant(action))
 
 
 def _known_facts(environment: Environment) -> Facts | None:

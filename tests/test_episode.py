@@ -254,14 +254,16 @@ async def test_a_fault_of_the_policy_ends_as_its_typed_failure(policy, cause, me
     assert trajectory.opening[-1] == user("Guess a number from 1 to 8.")
 
 
-async def test_an_expert_that_fails_is_the_environments_failure():
+@pytest.mark.parametrize("error", [EnvironmentFailed("the planner gave up"), LookupError("the planner gave up")])
+async def test_an_expert_that_fails_is_the_environments_failure(error):
     class LostExpert(Guess):
         def expert_action(self):
-            raise EnvironmentFailed("the planner gave up")
+            raise error
 
     environment = registry.ThreadedEnvironment(LostExpert())
     trajectory = await play(ExpertPolicy(environment), environment, task_for(Guess))
     assert trajectory.failure.cause == "environment_raised"
+    assert "the planner gave up" in trajectory.failure.message
     await environment.close()
 
 
