@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -204,6 +205,54 @@ def test_a_record_that_is_none_is_named(mixed):
     pyarrow.parquet.write_table(broken, mixed.parts()[1])
     with pytest.raises(DataError, match=r"part-000001.*record 'c' can't be read: 'bored' is not a valid StopReason"):
         list(mixed.records())
+
+
+def with_annotations(store, text):
+    """The store's first part, as somebody else might have written its JSON."""
+    [part] = store.parts()
+    table = pyarrow.parquet.read_table(part)
+    column = table.schema.get_field_index("annotations")
+    pyarrow.parquet.write_table(table.set_column(column, "annotations", pyarrow.array([text])), part)
+
+
+def test_json_with_white_space_around_it_is_read_and_two_values_in_a_row_are_not(tmp_path):
+    store = store_of(tmp_path, record("a"))
+    with_annotations(store, ' {"judge": 0.5}\n')
+    assert next(store.records()).annotations == {"judge": 0.5}
+    with_annotations(store, '{"judge": 0.5} {}')
+    with pytest.raises(DataError, match="record 'a' can't be read: Extra data"):
+        list(store.records())
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_whether_python_collects_cycles_is_as_before_once_records_are_made_or_can_not_be(tmp_path, collecting):
+    store = store_of(tmp_path / "whole", record("a"))
+    broken = store_of(tmp_path / "broken", record("a"))
+    with_annotations(broken, "{")
+    (gc.enable if collecting else gc.disable)()
+    try:
+        list(store.records())
+        after_records = gc.isenabled()
+        with pytest.raises(DataError):
+            list(broken.records())
+        assert (after_records, gc.isenabled()) == (collecting, collecting)
+    finally:
+        gc.enable()
+
+
+def test_a_row_group_has_many_small_records_or_few_large_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr("agentgym_rl.data.store.ROW_GROUP_RECORDS", 4)
+    monkeypatch.setattr("agentgym_rl.data.store.ROW_GROUP_BYTES", 100_000)
+
+    def groups(*records):
+        store = TrajectoryStore(tmp_path / str(len(records)))
+        store.append(records)
+        [part] = store.parts()
+        found = pyarrow.parquet.read_metadata(part)
+        return [found.row_group(number).num_rows for number in range(found.num_row_groups)]
+
+    assert groups(*(record(str(number)) for number in range(10))) == [4, 4, 2]
+    assert groups(*(record(str(number), seen="x" * 30_000) for number in range(3))) == [1, 1, 1]
 
 
 def test_a_store_to_read_must_exist(tmp_path):

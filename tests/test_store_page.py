@@ -19,13 +19,13 @@ def boxes(drawn):
 def test_return_turns_and_numbers_of_annotations_are_spread_by_outcome(tmp_path):
     store = store_of(
         tmp_path / "s",
-        record("a", "ab", 1.0, annotations={"judge": 0.9, "said": "good", "flag": True}),
-        record("b", "abc", 0.0, success=False, annotations={"judge": 0.1}),
+        record("a", "ab", 1.0, annotations={"judge": 0.9, "said": "good", "flag": True, "odd": 10**400}),
+        record("b", "abc", 0.0, success=False, annotations={"judge": 0.1, "flag": False, "odd": 1}),
         record("c", "abcd", 0.0, success=None, annotations={"judge": None}),
         record("d", "a", 0.0, crashed=True),
     )
     found = {drawn.name: drawn for drawn in histograms(store, Query())}
-    assert list(found) == ["return", "turns", "judge"]  # text and flags are no numbers
+    assert list(found) == ["return", "turns", "judge"]  # text and flags are no numbers, and 10**400 no measurement
     assert boxes(found["turns"]) == {
         ("failed", "0.5 to 1.5"),
         ("solved", "1.5 to 2.5"),
@@ -37,7 +37,7 @@ def test_return_turns_and_numbers_of_annotations_are_spread_by_outcome(tmp_path)
 
 
 def test_a_page_says_where_a_trajectory_comes_from_and_what_is_not_trained(tmp_path):
-    made = record("child", "ab", annotations={"judge_reason": ATTACK})
+    made = record("child", "ab", annotations={"judge_reason": ATTACK, "half": "\ud83d", "source": "a name of ours"})
     made.trajectory.turns[0].info[TRAINED] = False
     page = tmp_path / "page.html"
     store = store_of(tmp_path / "s", made, record("other", "abc"), record("third", "abcd"))
@@ -49,6 +49,8 @@ def test_a_page_says_where_a_trajectory_comes_from_and_what_is_not_trained(tmp_p
     assert "&lt;script&gt;" in html
     assert "<script" not in html
     assert "<td>third</td>" not in html
+    assert "<td>collect</td>" in html
+    assert "<td>a name of ours</td>" in html
     assert "perturbation" not in html  # what a record does not know is not there
 
 

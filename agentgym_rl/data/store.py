@@ -2,7 +2,7 @@
 
 A part is written beside its place and renamed into it, so that a writer that is killed leaves the store as it was; what
 such a writer left behind, and a part that can't be read, are ignored and reported. Parts are never changed, and reading
-holds a few records at a time, however large the store is. `FOLDER/part-*.parquet` is all that pandas, `datasets` and
+holds a row group at a time, however large the store is. `FOLDER/part-*.parquet` is all that pandas, `datasets` and
 DuckDB need to know.
 """
 
@@ -27,7 +27,9 @@ logger = logging.getLogger(__name__)
 
 PART = re.compile(r"part-(\d{6,})-[0-9a-f]{8}\.parquet")
 RECORDS_AT_ONCE = 64
-"""Records that are held while a store is read."""
+"""Records that are held as objects while a store is read; as Arrow's columns, those of a row group are."""
+ROW_GROUP_RECORDS, ROW_GROUP_BYTES = 256, 64 * 2**20
+"""Most of one, whichever is reached first: many records are read faster together, large ones need memory."""
 
 
 class TrajectoryStore:
@@ -77,7 +79,7 @@ class TrajectoryStore:
         digest = hashlib.sha256(" ".join(values(table.column("id"))).encode()).hexdigest()[:8]
         path = self.folder / f"part-{self._next_number():06d}-{digest}.parquet"
         with replaced(path) as beside:
-            pyarrow.parquet.write_table(table, beside, compression="zstd")
+            pyarrow.parquet.write_table(table, beside, compression="zstd", row_group_size=_row_group_size(table))
 
     def records(self, query: Query | None = None) -> Iterator[Record]:
         """The records in the order in which they were appended.
@@ -143,6 +145,12 @@ class TrajectoryStore:
             )
             for batch in scanner.to_batches():
                 yield part, batch
+
+
+def _row_group_size(table: Any) -> int:
+    """Records of each row group."""
+    fitting = ROW_GROUP_BYTES * table.num_rows // max(table.nbytes, 1)
+    return max(1, min(ROW_GROUP_RECORDS, fitting))
 
 
 def _why_unreadable(path: Path) -> str:

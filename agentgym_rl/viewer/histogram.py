@@ -34,7 +34,7 @@ class Histogram(NamedTuple):
 
 
 def histogram(name: str, values: Mapping[str, Sequence[float]]) -> Histogram | None:
-    """The values of each outcome, stacked on each other; None: they are all the same, or none is finite.
+    """The values of each outcome, stacked on each other; None: they are the same, or none is finite.
 
     Args:
         name: of the number.
@@ -42,12 +42,14 @@ def histogram(name: str, values: Mapping[str, Sequence[float]]) -> Histogram | N
     """
     import numpy as np
 
-    finite = {outcome: [value for value in given if math.isfinite(value)] for outcome, given in values.items()}
+    finite = {outcome: [float(value) for value in given if math.isfinite(value)] for outcome, given in values.items()}
     finite = {outcome: given for outcome, given in finite.items() if given}
     found = {value for given in finite.values() for value in given}
     if len(found) < 2:
         return None
     edges = _edges(found)
+    if not all(begin < end for begin, end in pairwise(edges)):
+        return None  # so close to each other that numbers of this size can't tell them apart
     inside = {outcome: np.clip(given, edges[0], edges[-1]) for outcome, given in finite.items()}  # but for rounding
     counts = {outcome: np.histogram(given, edges)[0].tolist() for outcome, given in inside.items()}
     heights = ticks(0.0, float(max(map(sum, zip(*counts.values(), strict=True)))), count=4)

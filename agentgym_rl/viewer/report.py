@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_rl.data.encodable import encodable
 from agentgym_rl.data.replaced import replaced
 from agentgym_rl.data.sft_parquet import TRAINED
 from agentgym_rl.errors import DataError
@@ -74,7 +75,7 @@ def write_report(
         trained=TRAINED,
     )
     with replaced(path) as beside:
-        beside.write_text(html, encoding="utf-8")
+        beside.write_text(encodable(html), encoding="utf-8")
 
 
 def evaluation_lines(evaluations: Sequence[tuple[str, Evaluation]]) -> list[EvaluationLine]:

@@ -15,6 +15,8 @@ from agentgym_rl.viewer.histogram import Histogram, histogram
 from agentgym_rl.viewer.report import Shown, write_report
 from agentgym_rl.viewer.store_table import COLUMNS, store_lines
 
+DRAWN = 1e15
+"""Numbers beyond this are no measurement, and the scale of a chart can't tell them apart."""
 OUTCOMES = ("solved", "not solved", "no verdict", "failed")
 
 
@@ -27,7 +29,7 @@ def write_store_page(store: TrajectoryStore, path: str | Path, query: Query, sho
     shown = [Shown(record.trajectory, _facts(record)) for record in islice(store.records(query), show)]
     write_report(
         path,
-        f"Trajectories in {store.folder.name}",
+        f"Trajectories in {store.folder.resolve().name}",
         {},
         overview=[COLUMNS, *store_lines(store, query)],
         histograms=histograms(store, query),
@@ -55,11 +57,12 @@ def _numbers(store: TrajectoryStore, query: Query) -> Iterator[tuple[str, dict[s
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= DRAWN
 
 
 def _facts(record: Record) -> Mapping[str, Any]:
     """What a record knows beside its trajectory, as far as it knows it."""
     provenance = record.provenance
     known = {"id": record.id, **vars(provenance), "sampling": json.dumps(dict(provenance.sampling))}
-    return {name: value for name, value in {**known, **record.annotations}.items() if value not in ("", None, "{}")}
+    found = {f"annotation {name}": value for name, value in record.annotations.items()}
+    return {name: value for name, value in {**known, **found}.items() if value not in ("", None, "{}")}
