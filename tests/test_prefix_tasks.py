@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import Counter
 from dataclasses import replace
@@ -141,9 +142,11 @@ def test_a_call_that_the_environment_never_saw_is_in_no_prefix(tmp_path):
     turns = len(failing.trajectory.turns)
     assert turns == 5
     found = [begun([failing], str(start)) for start in range(1, turns + 1)]
-    assert {len(tasks) + sum(left.values()) for tasks, left in found} == {1}
-    assert [tasks for tasks, _ in found][-1] == {"high": []}
-    assert found[0][1] == {"with a failed call before, which the environment would carry out": 1}
+    failed = json.loads(failing.provenance.perturbation)["turn"]
+    assert failed == 1
+    why = {"with a failed call before, which the environment would carry out": 1}
+    assert found[:3] == [({}, why)] * 3  # from turns 4, 3 and 2: the failed call stands before
+    assert found[3:] == [({"high@turn-1": ["up"]}, {}), ({"high": []}, {})]
 
 
 # Files
