@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 from agentgym_rl.beginning import Beginning
 from agentgym_rl.environment import fingerprint
 from agentgym_rl.environments import registry
+from agentgym_rl.environments.chaos import Fault, Injected
+from agentgym_rl.environments.snapshots import SnapshotRecorder
 from agentgym_rl.episode import Limits, play
 from agentgym_rl.errors import ConfigurationError, DataError
+from agentgym_rl.evaluation.chaos import SURVIVED, ended_as
 from agentgym_rl.fork import fork
 from agentgym_rl.messages import Message, ToolCall, assistant, user
 from agentgym_rl.policy import ExpertPolicy, Reply, ScriptedPolicy
@@ -234,6 +237,30 @@ def test_turns_are_counted_after_the_prefix_and_a_fork_goes_on_from_them(by_snap
     assert (again.messages, again.fingerprint) == (whole.messages, whole.fingerprint)
     assert len(whole.turns) == 3
     assert Beginning.of(whole, 1).turns == whole.turns[:1]
+
+
+def test_a_recorder_counts_the_policys_turns_too():
+    task = after(walk(1), "left", "right")
+
+    async def recorded():
+        async with registry.opened(task.environment) as environment:
+            recorder = SnapshotRecorder(environment)
+            trajectory = await play(ScriptedPolicy(["left", "left", "left"]), recorder, task)
+            return trajectory, recorder.snapshots
+
+    trajectory, snapshots = asyncio.run(recorded())
+    assert len(trajectory.turns) == 3
+    assert snapshots[:3] == tuple(asyncio.run(_state(task, *["left"] * turn)) for turn in range(3))
+
+
+@pytest.mark.parametrize(
+    ("turn", "ended"), [(None, SURVIVED), (1, SURVIVED), (2, SURVIVED), (4, SURVIVED), (5, "terminated")]
+)
+def test_what_became_of_a_fault_is_told_by_the_policys_turns(turn, ended):
+    trajectory = played(after(walk(1), "left", "right"), ScriptedPolicy(["left", "left", "left"]), Limits(max_turns=3))
+    assert len(trajectory.turns) == 3
+    trajectory = replace(trajectory, stop=StopReason.TERMINATED)
+    assert ended_as(trajectory, Injected(Fault.SLOW, 0, turn)) == ended
 
 
 async def _state(task, *lines):

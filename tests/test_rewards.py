@@ -213,10 +213,10 @@ def test_a_buffer_must_fit_its_budget(buffer):
         reward_function("overlong")(sampled_trajectory([3]), budget=10, buffer=buffer)
 
 
-def test_the_longest_deadline_is_that_of_the_slowest_function_as_given_or_by_default():
+def test_the_longest_deadline_is_that_of_the_slowest_function_and_then_of_the_slowest_comparison():
     asked = {"url": "http://localhost/v1", "model": "m"}
     assert longest_deadline({"outcome": 1.0, "format": 0.1}) == 0.0
     assert longest_deadline({"outcome": 1.0, "judge": {"weight": 1.0, **asked}}) == 60.0
     both = {"judge": {"weight": 1.0, **asked, "deadline_seconds": 30.0}, "relative_judge": {**asked, "weight": 1.0}}
-    assert longest_deadline(both) == 60.0
+    assert longest_deadline(both) == 30.0 + 60.0
     assert longest_deadline({"judge": {"weight": 1.0, **asked, "deadline_seconds": 900.0}}) == 900.0

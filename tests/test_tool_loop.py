@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
 
 from agentgym_rl.environments.babyai import BabyAI
+from agentgym_rl.environments.tool_calling import ToolCalling
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.messages import ToolCall
 from agentgym_rl.task import Task
@@ -220,3 +221,15 @@ async def test_a_form_that_can_not_be_read_is_fatal(run, chat, reported):
     with pytest.raises(ConfigurationError, match="multi_turn.format: no format 'kimi'"):
         await run(ScriptedClient(chat, ["4"]), shop_task(), format="kimi")
     assert reported[0].fatal
+
+
+async def test_chaos_counts_the_policys_steps_and_not_the_calls_in_them(run, chat, monkeypatch):
+    harmed = []
+
+    def noted(environment, *rest):
+        harmed.append(environment)
+        return environment
+
+    monkeypatch.setattr("verl_ext.agent_loop.environment_loop.chaotic", noted)
+    await run(ScriptedClient(chat, [buy(2) + buy(), say("3")]), shop_task())
+    assert [type(environment) for environment in harmed] == [ToolCalling]

@@ -18,20 +18,27 @@ class SnapshotRecorder(Wrapper):
     """
 
     snapshots: tuple[bytes, ...] = ()
-    """At t: the state before turn t, counted from the last reset or restore."""
+    """At t: the state before turn t of the policy, counted from the last reset, with its prefix, or restore."""
+    _prefix_left = 0
+    """Steps that are the task's own."""
 
     async def reset(self, task: Task) -> Sequence[Message]:
-        self.snapshots = ()
+        self.snapshots, self._prefix_left = (), len(task.prefix)
         observation = await self.inner.reset(task)
-        self.snapshots = (await self.inner.snapshot(),)
+        await self._keep()
         return observation
 
     async def step(self, action: Message) -> StepResult:
+        self._prefix_left = max(self._prefix_left - 1, 0)
         result = await self.inner.step(action)
         if not (result.terminated or result.truncated):
-            self.snapshots = (*self.snapshots, await self.inner.snapshot())
+            await self._keep()
         return result
 
     async def restore(self, snapshot: bytes) -> None:
         await self.inner.restore(snapshot)
-        self.snapshots = (snapshot,)
+        self.snapshots, self._prefix_left = (snapshot,), 0
+
+    async def _keep(self) -> None:
+        if not self._prefix_left:
+            self.snapshots = (*self.snapshots, await self.inner.snapshot())

@@ -111,15 +111,20 @@ def ended_as(trajectory: Trajectory, injected: Injected) -> str:
 
 
 def _came_through(trajectory: Trajectory, injected: Injected) -> bool:
-    """A reset that came through left an opening; a step, its turn."""
-    if injected.turn is None:
-        return bool(trajectory.opening)
-    return injected.turn < len(trajectory.turns)
+    """A reset and a step of the task's prefix that came through left an opening; a step of the policy, its turn."""
+    turn = _turn(trajectory, injected)
+    return bool(trajectory.opening) if turn is None else turn < len(trajectory.turns)
 
 
 def _policy_choked(trajectory: Trajectory, injected: Injected) -> bool:
     """Garbage comes through its own call; what it may break is the policy's next reply."""
-    if injected.fault is not Fault.GARBAGE or injected.turn != len(trajectory.turns) - 1:
+    if injected.fault is not Fault.GARBAGE or _turn(trajectory, injected) != len(trajectory.turns) - 1:
         return False
     policy_failed = trajectory.failure is not None and trajectory.failure.cause.startswith("policy_")
     return policy_failed or trajectory.stop is StopReason.TOKEN_BUDGET
+
+
+def _turn(trajectory: Trajectory, injected: Injected) -> int | None:
+    """Turn of the policy, from 0, that a fault met; None: what came before its first."""
+    turn = None if injected.turn is None else injected.turn - len(trajectory.task.prefix)
+    return turn if turn is not None and turn >= 0 else None

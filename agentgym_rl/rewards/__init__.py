@@ -168,7 +168,14 @@ def weighted_group_sum(weights: Weights) -> Callable[[Sequence[Trajectory]], Awa
 
 
 def longest_deadline(weights: Weights) -> float:
-    """Seconds that one of these functions takes to answer at most: the highest `deadline_seconds`; 0: none has any."""
+    """Seconds that these functions take to answer at most: the highest `deadline_seconds`, and then that of those that
+    compare a group, which come after; 0: none has any."""
+    alone, compared = split(weights)
+    return _longest_deadline(alone) + _longest_deadline(compared)
+
+
+def _longest_deadline(weights: Weights) -> float:
+    """Of functions that are asked together."""
     deadlines = [0.0]
     for name, given in weights.items():
         takes = inspect.signature(reward_function(name)).parameters

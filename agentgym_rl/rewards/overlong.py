@@ -16,7 +16,8 @@ def overlong(trajectory: Trajectory, budget: int, buffer: int) -> list[float]:
 
     Args:
         trajectory: of a policy that says which tokens it sampled.
-        budget: sampled tokens of a trajectory, all turns together, from which on the whole penalty is due.
+        budget: sampled tokens of a trajectory, all turns together, from which on the whole penalty is due; summaries
+            of its history don't count.
         buffer: tokens below the budget over which the penalty grows, from 1 to `budget`.
 
     Raises:

@@ -8,12 +8,12 @@ set -euo pipefail
 
 if [ $# -eq 0 ] || [ "$1" = --help ]; then
     cat <<'TEXT'
-sbatch --nodes=N [--gpus-per-node=G] [...] recipes/slurm/train.sh COMMAND [ARGUMENTS]
+sbatch --nodes=N [--gpus-per-node=G] [--exclusive] [...] recipes/slurm/train.sh COMMAND [ARGUMENTS]
 
 Starts a Ray cluster on the job's nodes, runs COMMAND on the first one with trainer.nnodes=N and
 trainer.n_gpus_per_node=G behind its arguments, and ends the cluster with it. The exit code is the command's.
-  --signal=B:USR1@300    (of sbatch) put the job back into the queue 5 minutes before its time is up; it goes on
-                         from its last checkpoint, as often as it takes
+  --requeue --signal=B:USR1@300    (of sbatch) put the job back into the queue 5 minutes before its time is up; it
+                                   goes on from its last checkpoint, so one must fit into its time
 TEXT
     exit $(($# == 0 ? 2 : 0))
 fi
@@ -27,6 +27,8 @@ if ! command -v ray >/dev/null; then
     exit 2
 fi
 
+export SLURM_EXPORT_ENV=ALL # whatever `sbatch --export` kept out: the nodes need this script's variables
+unset SLURM_GPUS            # of the whole job, which no step on one node may have
 nodes=$SLURM_JOB_NUM_NODES
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 resources=(--num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="${SLURM_GPUS_ON_NODE:-0}")
@@ -34,6 +36,12 @@ if [ "${SLURM_GPUS_ON_NODE:-0}" = 0 ]; then
     resources=(--num-cpus=24 --num-gpus=1) # logical ones, as verl_ext/config/hardware/cpu.yaml has them
 fi
 gpus=${resources[1]#*=}
+if [ "${SLURM_GPUS_ON_NODE:-0}" -gt 0 ] && [ "$SLURM_CPUS_ON_NODE" -lt $((3 * gpus + 8)) ]; then
+    # verl reserves 3 CPUs a GPU and some for its services, and would wait for them without a word
+    echo "$gpus GPUs a node need at least $((3 * gpus + 8)) CPUs; Slurm gave $SLURM_CPUS_ON_NODE:" \
+        "add --exclusive or --cpus-per-task=$((3 * gpus + 8)) to sbatch" >&2
+    exit 2
+fi
 
 # Whoever reaches a Ray port may run commands: the token keeps it to this job. Its processes get it from here.
 RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')
@@ -70,8 +78,11 @@ python -m recipes.slurm.wait_for_nodes --nodes "$nodes"
 
 requeue() {
     echo "the job's time is nearly up: back into the queue"
-    trap - EXIT
-    scontrol requeue "$SLURM_JOB_ID"
+    if scontrol requeue "$SLURM_JOB_ID"; then
+        trap - EXIT
+    else
+        echo "Slurm puts it back only if it was submitted with --requeue; it goes on as long as it may" >&2
+    fi
 }
 trap requeue USR1
 "$@" trainer.nnodes="$nodes" trainer.n_gpus_per_node="$gpus" &

@@ -156,8 +156,7 @@ class EnvironmentAgentLoop(AgentLoopBase):
         """Add what the comparison with its siblings earns the session.
 
         If the comparison fails, all of them have, and none is played again: to retry is to compare once more. A session
-        whose siblings are all gone has no such reward, which is not one of 0: it is left out, and with it nothing is
-        lost, as a group of one has advantage 0.
+        whose siblings are all gone has no such reward, which is not one of 0: it is left out.
         """
         assert ended.reward is not None, "an episode that did not fail has a reward"
         for tries in itertools.count(1):
@@ -207,9 +206,9 @@ class EnvironmentAgentLoop(AgentLoopBase):
             shared.require_same_start(group, task, start)
 
         async with shared.pool.lease(task.environment, limits.lease_seconds) as leased:
-            harmed = chaotic(leased, self._settings.chaos, task.id, nonce)
-            played, played_task = self._as_played(harmed, task)
-            trajectory = await play(policy, played, played_task, limits, on_opening=same_start)
+            played, played_task = self._as_played(leased, task)
+            harmed = chaotic(played, self._settings.chaos, task.id, nonce)
+            trajectory = await play(policy, harmed, played_task, limits, on_opening=same_start)
             if trajectory.failed:
                 leased.spoil()  # an answer that only play() can tell to be wrong, such as a reward of NaN
             return replace(trajectory, task=task)

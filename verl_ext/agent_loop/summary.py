@@ -2,7 +2,8 @@
 
 It is written when a row is full, and shown with the first observation of the next row. What the policy itself wrote
 stands at the end of the full row, as sampled tokens that are trained like all others: as a turn that no environment
-answers and that earns nothing by itself.
+answers and that earns nothing by itself. One that is too long for the next row's prompt ends the episode and is not
+trained.
 
 Source of the idea to train summaries with the task: Lu et al. 2025, https://arxiv.org/abs/2510.06727
 """
