@@ -130,6 +130,9 @@ def test_of_a_page_the_accessibility_tree_or_else_the_html_is_seen():
         (line({**ASKED, "source": "os"}, SAID), "entries 1 to 1: its source must be one of user, agent, environment"),
         (line(ASKED, {**LOOK, "kwargs": None}), "entries 2 to 2: `kwargs` must be an object; given: None"),
         (line(ASKED, {**SAID, "content": 3}), "entries 2 to 2: `content` of a message_action must be text; given: 3"),
+        (line(ASKED, {**SAID, "reward": "1"}), "entries 2 to 2: `reward` of a message_action must be a finite number"),
+        (line(ASKED, SAID, {**SEEN, "reward": [1]}), "a text_observation must be a finite number; given: [1]"),
+        (line(ASKED, SAID, {**SEEN, "reward": float("nan")}), "entries 3 to 3: `reward` of a text_observation must be"),
         (
             line(ASKED, {**PAGE, "html": 3}),
             "`axtree`, `html` and `url` of a page must be text; given: 3",

@@ -142,12 +142,15 @@ IMAGE = [{"type": "image", "source": {"media_type": "image/png", "path": "a.png"
         (changed(2, message=None), "step 2: `message` must be of type str or list; given: None"),
         (changed(2, tool_calls=[{}]), "step 2: only an agent calls tools; given: source 'user'"),
         (changed(3, reasoning_content=["ls"]), "step 3: `reasoning_content` must be of type str; given: ['ls']"),
+        (changed(3, tool_calls=5), "step 3: `tool_calls` must be of type list; given: 5"),
         (changed(3, tool_calls=[{}]), "step 3: `tool_call_id` must be of type str; given: None"),
         (changed(3, observation={"results": [3]}), "step 3: a result is an object; given: 3"),
         (changed(3, observation={"results": None}), "step 3: `results` must be of type list; given: None"),
         (changed(3, observation={"results": [{"content": IMAGE}]}), "`content` has a part of the type 'image'"),
         (changed(2, message=SOUND), "step 2: `message` has a part of the type 'audio'; only text can be read"),
+        ({**FOREIGN, "subagent_trajectories": 5}, "`subagent_trajectories` must be of type list; given: 5"),
         ({**FOREIGN, "extra": {"openmanus_rl": {"stop": "tired"}}}, "extra.openmanus_rl can't be read"),
+        ({**FOREIGN, "extra": {"openmanus_rl": {"opening_replies": "1"}}}, "`opening_replies` must be of type int"),
     ],
 )  # fmt: skip
 def test_what_breaks_the_format_is_named_with_its_step(document, message):
@@ -161,7 +164,12 @@ thought = st.builds("<think>\n{}\n</think>\n\n{}".format, st.text(), st.text())
 replies = st.builds(
     Reply, st.builds(assistant, st.text() | thought, calls), st.booleans(), st.none() | tokens
 )  # fmt: skip
-told = st.lists(st.builds(Message, st.sampled_from(["system", "user"]), st.text()), min_size=1, max_size=2).map(tuple)
+told = st.lists(
+    st.builds(Message, st.sampled_from(["system", "user"]), st.text())
+    | st.builds(assistant, st.text() | thought, calls),
+    min_size=1,
+    max_size=3,
+).map(tuple)
 answers = st.builds(lambda text, id: Message("tool", text, (), id), st.text(), st.none() | st.text(max_size=2))
 seen = st.lists(answers | st.builds(Message, st.sampled_from(["system", "user"]), st.text()), max_size=3).map(tuple)
 turns = st.builds(Turn, replies, seen, numbers, st.booleans(), numbers, numbers, flat)
@@ -209,14 +217,17 @@ def test_what_is_written_keeps_the_rules_of_the_format(trajectory):
         assert all(one.keys() - {"extra"} == {"tool_call_id", "function_name", "arguments"} for one in calls)
 
 
-def test_an_assistants_message_of_the_opening_is_copied_context_and_comes_back_untrained():
+def test_an_assistants_message_of_the_opening_is_copied_context_and_comes_back_in_the_opening():
     call = assistant("", (ToolCall("look", {}, "c1"),))
     opening = (user("An example:"), call, Message("tool", "a wall", tool_call_id="c1"), user("Now you."))
     given = Trajectory(TASK, opening, (Turn(Reply(assistant("go")), (), 1.0),), StopReason.TERMINATED, True)
-    steps = to_atif(given)["steps"]
+    document = to_atif(given)
+    steps = document["steps"]
     assert [step["source"] for step in steps] == ["user", "agent", "user", "agent"]
     assert [step.get("is_copied_context", False) for step in steps] == [False, True, False, False]
-    read = only(to_atif(given))
+    assert only(document) == given
+    del document["extra"]["openmanus_rl"]["opening_replies"]  # as documents were at first
+    read = only(document)
     assert read.messages == given.messages
     assert [is_trained(turn) for turn in read.turns] == [False, True]
 

@@ -116,8 +116,24 @@ def test_a_context_that_was_replaced_begins_another_trajectory_with_what_the_ste
 def test_a_context_that_was_replaced_before_and_after_all_replies_leaves_one_trajectory():
     boundary = {"source": "system", "message": "Compacted.", "extra": REPLACED}
     (read,) = from_atif(document(ASKED, boundary, ASKED, SAID, boundary, ASKED), TASK)
-    assert read.messages == (user("Count."), assistant("Two."))
+    assert read.messages == (system("Compacted."), user("Count."), assistant("Two."))
     assert read.stop is StopReason.TERMINATED
+
+
+def test_a_step_that_replaces_the_context_and_shows_nothing_begins_the_new_one_with_what_it_says(caplog):
+    summary = {"source": "user", "message": "So far: 2.", "extra": REPLACED}
+    before, after = from_atif(document(ASKED, LOOKED, summary, SAID), TASK)
+    assert [one.role for one in before.messages] == ["user", "assistant"]
+    assert after.messages == (user("So far: 2."), assistant("Two."))
+    assert not caplog.text
+
+
+def test_what_a_step_says_beside_the_context_that_it_shows_is_said_not_to_be_read(caplog):
+    boundary = {"source": "system", "message": "Compacted.", "extra": REPLACED, **results({"content": "So far: 2."})}
+    _, after = from_atif(document(ASKED, LOOKED, {**boundary, "message": ""}, SAID), TASK)
+    assert not caplog.text
+    assert from_atif(document(ASKED, LOOKED, boundary, SAID), TASK)[1] == after
+    assert "t: what step 3 says beside the new context that it shows is not read" in caplog.text
 
 
 def test_what_an_agents_own_step_replaces_ends_with_that_step():
@@ -179,6 +195,46 @@ def test_the_outcome_of_a_trial_is_what_its_verifier_found(tmp_path, result, rew
     trial(tmp_path / "job" / "count__x", document(ASKED, SAID), **result)
     (read,) = read_job(tmp_path)
     assert (read.environment_return, read.success, read.task.id) == (reward, success, "count")
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), float("-inf")])
+def test_a_reward_that_is_not_finite_is_taken_for_none_and_that_is_said(tmp_path, caplog, reward):
+    trial(tmp_path / "job" / "count__x", document(ASKED, SAID), verifier_result={"rewards": {"reward": reward}})
+    (read,) = read_job(tmp_path)
+    assert (read.environment_return, read.success, read.task.id) == (0.0, None, "count")
+    assert f"count__x/result.json: its reward is {reward}, which is taken for none" in caplog.text
+
+
+def test_a_trial_that_was_imported_before_its_outcome_was_known_or_changed_is_added_with_it(tmp_path):
+    trial(tmp_path / "job" / "count__x", document(ASKED, SAID), document(ASKED, SAID))
+    result, store = tmp_path / "job" / "count__x" / "result.json", TrajectoryStore(tmp_path / "store")
+    found = [{"verifier_result": {"rewards": {"reward": reward}}} for reward in (0.0, 1.0, 1.0)]
+    names = ["count", "count", "recount"]
+    outcomes = [None, {"task_name": "count", "verifier_result": None}]
+    outcomes += [{"task_name": name, **one} for name, one in zip(names, found, strict=True)]
+    seen = []
+    for outcome in outcomes:
+        result.unlink(missing_ok=True)
+        if outcome:
+            result.write_text(json.dumps(outcome))
+        assert import_file(tmp_path / "job", store, "shell") == Imported(2, 0)
+        assert import_file(tmp_path / "job", store, "shell") == Imported(0, 2)
+        last = [one.trajectory for one in store.records()][-1]
+        seen.append((last.task.id, last.success, last.environment_return))
+    assert seen == [
+        ("count__x/agent/trajectory.cont-1-1", None, 0.0), ("count", None, 0.0), ("count", False, 0.0),
+        ("count", True, 1.0), ("recount", True, 1.0),
+    ]  # fmt: skip
+
+
+def test_a_document_of_ours_is_found_again_whatever_stands_beside_it(tmp_path):
+    (ours,) = from_atif(document(ASKED, SAID), TASK)
+    trial(tmp_path / "job" / "count__x", to_atif(ours), verifier_result={"rewards": {"reward": 1}})
+    store = TrajectoryStore(tmp_path / "store")
+    assert import_file(tmp_path / "job", store) == Imported(1, 0)
+    (tmp_path / "job" / "count__x" / "result.json").unlink()
+    assert import_file(tmp_path / "job", store) == Imported(0, 1)
+    assert [one.trajectory for one in store.records()] == [ours]
 
 
 def test_a_document_outside_the_folder_of_a_trials_agent_has_no_outcome(tmp_path):

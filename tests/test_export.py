@@ -196,6 +196,11 @@ def test_whole_trajectories_go_to_json_lines_and_come_back_equal_failed_ones_too
     assert [one.trajectory for one in back.records()] == [one.trajectory for one in given]
 
 
+def test_episodes_of_one_task_are_sessions_of_their_own_in_atif(tmp_path):
+    assert export(store_of(tmp_path / "s", record("a"), record("b")), "atif", tmp_path / "f.jsonl") == Exported(2, 2)
+    assert [line["session_id"] for line in lines_of(tmp_path / "f.jsonl")] == ["a", "b"]
+
+
 # Preference pairs
 
 
@@ -386,6 +391,24 @@ def test_what_is_no_conversation_is_refused_with_its_place(tmp_path, name, text,
         import_file(tmp_path / name, TrajectoryStore(tmp_path / "s"))
 
 
+def test_a_conversation_of_which_the_system_prompt_changed_is_another_one(tmp_path):
+    file, store = tmp_path / "f.json", TrajectoryStore(tmp_path / "s")
+    for prompt in ("Be brief.", "Be kind."):
+        file.write_text(json.dumps([{**AGENTTRAJ[0], "system": prompt}]))
+        assert import_file(file, store) == Imported(1, 0)
+        assert import_file(file, store) == Imported(0, 1)
+    prompts = [one.trajectory.opening[0].content for one in store.records()]
+    assert prompts == ["Be brief.", "Be kind."]
+
+
+def test_a_conversation_without_a_system_prompt_has_the_id_that_it_always_had(tmp_path):
+    for number, line in enumerate([AGENTTRAJ[0], {**AGENTTRAJ[0], "system": None}, {**AGENTTRAJ[0], "system": ""}]):
+        (tmp_path / "f.json").write_text(json.dumps([line]))
+        store = TrajectoryStore(tmp_path / str(number))
+        import_file(tmp_path / "f.json", store)
+        assert ids(store) == ["11c4b96efd019dc0"]
+
+
 @pytest.mark.parametrize("suffix", [".json", ".jsonl"])
 def test_a_byte_order_mark_is_no_part_of_a_file_and_another_encoding_is_refused(tmp_path, suffix):
     file, text = tmp_path / f"f{suffix}", json.dumps({**AGENTTRAJ[0], "note": "é"}, ensure_ascii=False)
@@ -399,7 +422,7 @@ def test_a_byte_order_mark_is_no_part_of_a_file_and_another_encoding_is_refused(
 def test_bytes_in_a_parquet_file_are_refused_with_their_place(tmp_path):
     row = {**AGENTTRAJ[0], "content": b"raw"}
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "f.parquet")
-    with pytest.raises(DataError, match="conversation 1 of .*f.parquet holds what is no JSON: .*bytes"):
+    with pytest.raises(DataError, match="conversation 1 of .*f.parquet: it holds what is no JSON: .*bytes"):
         import_file(tmp_path / "f.parquet", TrajectoryStore(tmp_path / "s"))
 
 

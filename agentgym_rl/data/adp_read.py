@@ -14,6 +14,7 @@ Source: schema 1.0 to 1.5, https://github.com/neulab/agent-data-protocol/blob/ma
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -175,6 +176,10 @@ def _page(entry: Mapping[str, Any]) -> str | None:
 
 def _reward(entries: Sequence[Mapping[str, Any]]) -> float:
     """Of all entries; one without counts 0."""
+    for entry in entries:
+        reward = entry.get("reward")
+        if reward is not None and not (isinstance(reward, int | float) and math.isfinite(reward)):
+            raise DataError(f"`reward` of a {entry['class_']} must be a finite number; given: {reward!r}")
     return float(sum(entry.get("reward") or 0.0 for entry in entries))
 
 

@@ -2,13 +2,13 @@
 
 A result of a call is the tool's message, any other result the user's. Reasoning stands before the reply as `<think>`,
 the way chat templates write it. A step that was copied from another trajectory, or that no model said, is not trained;
-those of a task's prefix belong to the opening. Without `openmanus_rl` in its `extra` objects (`atif_write.py`) rewards
-are 0 and the outcome is unknown. When a step was taken, by which model, its counts of tokens and its cost go into the
-turn's `info` under `atif`.
+of a document of ours, those of the opening belong to it. Without `openmanus_rl` in its `extra` objects
+(`atif_write.py`) rewards are 0 and the outcome is unknown. When a step was taken, by which model, its counts of tokens
+and its cost go into the turn's `info` under `atif`.
 
-A step that replaces the context ends one trajectory and begins another, with what the step shows. Images and sound
-have no place in a trajectory and are refused; subagents are documents of their own and are not read, which is said.
-The agent's tools, totals and notes are passed over, and so are fields that the format does not name.
+A step that replaces the context ends one trajectory and begins another, with what the step shows, or else says. Images
+and sound have no place in a trajectory and are refused; subagents are documents of their own and are not read, which is
+said. The agent's tools, totals and notes are passed over, and so are fields that the format does not name.
 
 Source: ATIF-v1.8, https://github.com/harbor-framework/harbor/blob/main/rfcs/0001-trajectory-format.md
 """
@@ -83,7 +83,7 @@ def from_atif(document: Mapping[str, Any], task: Task) -> list[Trajectory]:
     contexts = [_Context([], [])]
     for number, step in enumerate(_typed(document, "steps", list), start=1):
         try:
-            _add(step, number, contexts)
+            _add(step, number, contexts, task)
         except DataError as error:
             raise DataError(f"step {number}: {error}") from error
     acted = [context for context in contexts if context.turns]
@@ -94,8 +94,15 @@ def from_atif(document: Mapping[str, Any], task: Task) -> list[Trajectory]:
         acted = [_without_tokens(context) for context in acted]
     *before, last = acted or contexts
     cut_off = {"stop": StopReason.TOKEN_BUDGET.value}
-    last = _begun(last, len(task.prefix) if ours else 0)
+    last = _begun(last, _opening_replies(ours, task))
     return [_trajectory(task, context, cut_off) for context in before] + [_trajectory(task, last, ours)]
+
+
+def _opening_replies(ours: Mapping[str, Any], task: Task) -> int:
+    """How many turns belong to the opening; earlier documents of ours don't say it: at least the task's prefix."""
+    if "opening_replies" in ours:
+        return int(_typed(ours, "opening_replies", int))
+    return len(task.prefix) if ours else 0
 
 
 def _begun(context: _Context, turns: int) -> _Context:
@@ -106,22 +113,27 @@ def _begun(context: _Context, turns: int) -> _Context:
 
 def _warn(document: Mapping[str, Any], task: Task) -> None:
     """Say what a trajectory can't hold."""
-    subagents = document.get("subagent_trajectories")
-    if subagents:
-        logger.warning("%s: %d trajectories of subagents in its document are not read", task.id, len(subagents))
+    if document.get("subagent_trajectories"):
+        number = len(_typed(document, "subagent_trajectories", list))
+        logger.warning("%s: %d trajectories of subagents in its document are not read", task.id, number)
     cut = [str(step["step_id"]) for step in document["steps"] if _boundary(step) == "truncate"]
     if cut:
         what = "stays in it, for nobody says what it was"
         logger.warning("%s: what step %s took out of the context %s", task.id, ", ".join(cut), what)
 
 
-def _add(step: Any, number: int, contexts: list[_Context]) -> None:
+def _add(step: Any, number: int, contexts: list[_Context], task: Task) -> None:
     said = _read(step, number)
     if _boundary(step) == "replace":
+        shown = _results(step, ())
         if isinstance(said, Turn):
             contexts[-1].add(said)
+        elif not shown:
+            shown = said
+        elif said != shown:
+            logger.warning("%s: what step %d says beside the new context that it shows is not read", task.id, number)
         contexts.append(_Context([], []))
-        said = _results(step, ())
+        said = shown
     contexts[-1].add(said)
 
 
@@ -183,7 +195,7 @@ def _only_observes(step: Mapping[str, Any]) -> bool:
 
 def _turn(step: Mapping[str, Any]) -> Turn:
     ours = _ours(step)
-    calls = tuple(_call(call) for call in step.get("tool_calls") or ())
+    calls = tuple(map(_call, _typed(step, "tool_calls", list))) if step.get("tool_calls") else ()
     content = with_reasoning(_text(step, "message"), _reasoning(step))
     return Turn(
         Reply(assistant(content, calls), ours.get("complete", True), _tokens(step)),

@@ -2,8 +2,8 @@
 
 What the format has no place for (task, rewards, outcome, seconds, info) goes into its `extra` objects under
 `openmanus_rl`, where other readers pass over it: `atif_read.py` gives back an equal trajectory. An assistant's message
-of the opening, which the policy did not say, is marked as copied; unless it is of the task's prefix, it comes back as a
-turn that is not trained.
+of the opening, which the policy did not say, is marked as copied, and how many there are is kept, for the format does
+not say where an opening ends.
 
 Source: ATIF-v1.7, https://github.com/harbor-framework/harbor/blob/main/rfcs/0001-trajectory-format.md
 """
@@ -42,6 +42,7 @@ def to_atif(trajectory: Trajectory, session: str = "") -> dict[str, Any]:
         raise DataError(f"task {trajectory.task.id!r}: an ATIF document needs at least one message")
     ours = {
         "task": trajectory.task.to_dict(),
+        "opening_replies": sum(message.role == "assistant" for message in trajectory.opening),
         "stop": trajectory.stop.value,
         "success": trajectory.success,
         "failure": asdict(trajectory.failure) if trajectory.failure else None,

@@ -1,8 +1,8 @@
 """What Harbor found out about a trial, beside the documents of its agent (`atif_read.py`): which task, and the outcome.
 
 A trial's folder has `result.json` and `agent/trajectory.json`. Harbor's verifier gives a reward, which ends up on the
-last turn; 1 or more is a success, 0 or less none, what lies between is unknown. A trial of several steps, each with
-rewards of its own, is passed over.
+last turn; 1 or more is a success, 0 or less none, what lies between is unknown. A reward that is not finite is none,
+which is said. A trial of several steps, each with rewards of its own, is passed over.
 
 Source: Harbor 0.26.0, https://github.com/harbor-framework/harbor (`models/trial/result.py`)
 """
@@ -10,6 +10,8 @@ Source: Harbor 0.26.0, https://github.com/harbor-framework/harbor (`models/trial
 from __future__ import annotations
 
 import json
+import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any
 
 from agentgym_rl.errors import DataError
 from agentgym_rl.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
 
 RESULT = "result.json"
 REWARD = "reward"
@@ -55,12 +59,17 @@ def trial_of(document: Path) -> HarborTrial | None:
         raise DataError(f"{file} is no JSON: {error}") from error
     if not isinstance(result, Mapping):
         raise DataError(f"{file} must hold an object; given: {type(result).__name__}")
-    task, reward = result.get("task_name"), _reward(result)
+    task, reward = result.get("task_name"), _reward(result, file)
     return HarborTrial(task if isinstance(task, str) and task else None, reward)
 
 
-def _reward(result: Mapping[str, Any]) -> float | None:
+def _reward(result: Mapping[str, Any], file: Path) -> float | None:
     verified = result.get("verifier_result")
     rewards = verified.get("rewards") if isinstance(verified, Mapping) else None
     reward = rewards.get(REWARD) if isinstance(rewards, Mapping) else None
-    return float(reward) if isinstance(reward, int | float) else None
+    if not isinstance(reward, int | float):
+        return None
+    if not math.isfinite(reward):
+        logger.warning("%s: its reward is %s, which is taken for none", file, reward)
+        return None
+    return float(reward)

@@ -2,8 +2,8 @@
 
 So are lines of `trajectory_json` (`eval --save-trajectories`), ATIF documents (`atif_read.py`) and ADP (`adp_read.py`).
 
-A conversation's id comes from the file's name, its place and what it says, so that a file that was imported already
-adds nothing.
+A conversation's id comes from the file's name, its place, what it says and what Harbor found out about its trial, so
+that a file that was imported already adds nothing, and a trial whose outcome is known since is another record.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ SUFFIXES = (".jsonl", ".json", ".parquet")
 CONVERSATION_KEYS = (*KEY_OF.values(), "opening", "turns", "session_id", "steps", "content")
 DOCUMENTS = ("trajectory.json", "trajectory.cont-*.json")
 """How Harbor calls the ATIF documents of a trial, and those that continue it with another context."""
+UNKNOWN = HarborTrial(None, None)
+"""Harbor says nothing of it."""
 
 
 class Imported(NamedTuple):
@@ -97,13 +99,11 @@ def _added(
 ) -> Iterator[bool]:
     """Of each trajectory of a conversation, whether it was new."""
     here = f"conversation {where.number} of {where.file}"
-    who: list[Any] = [SOURCE, where.name, where.number, [line.get(key) for key in CONVERSATION_KEYS]]
     try:
-        id = record_id(*who)
-    except TypeError as error:  # such as bytes in a parquet file
-        raise DataError(f"{here} holds what is no JSON: {error}") from error
-    try:
-        trajectories = _trajectories(line, environment, where)
+        trial = _trial(line, where.file)
+        who = _who(line, where, trial)
+        id = _id(who)
+        trajectories = _trajectories(line, environment, where, trial)
     except DataError as error:
         raise DataError(f"{here}: {error}") from error
     made_by = Provenance(SOURCE, policy=f"file {where.name}", code_version=code_version())
@@ -114,12 +114,35 @@ def _added(
         yield id not in there
 
 
-def _trajectories(line: Mapping[str, Any], environment: str | None, where: _Place) -> list[Trajectory]:
+def _trial(line: Mapping[str, Any], file: Path) -> HarborTrial:
+    """What Harbor keeps beside a document of another's."""
+    is_others = "turns" not in line and atif_read.is_atif(line) and atif_read.task_of(line) is None
+    return (trial_of(file) if is_others else None) or UNKNOWN
+
+
+def _who(line: Mapping[str, Any], where: _Place, trial: HarborTrial) -> list[Any]:
+    """What tells a conversation from others."""
+    prompt = line.get("system")
+    told = [prompt] if isinstance(prompt, str) and prompt else []
+    outcome = [] if trial == UNKNOWN else [[trial.task, trial.reward]]
+    return [SOURCE, where.name, where.number, [line.get(key) for key in CONVERSATION_KEYS], *told, *outcome]
+
+
+def _id(who: list[Any]) -> str:
+    try:
+        return record_id(*who)
+    except TypeError as error:  # such as bytes in a parquet file
+        raise DataError(f"it holds what is no JSON: {error}") from error
+
+
+def _trajectories(
+    line: Mapping[str, Any], environment: str | None, where: _Place, trial: HarborTrial
+) -> list[Trajectory]:
     otherwise = f"{where.name.rpartition('.')[0]}-{where.number}"
     if "turns" in line:
         return [from_dict(line)]
     if atif_read.is_atif(line):
-        return _of_atif(line, environment, otherwise, where.file)
+        return _of_atif(line, environment, otherwise, trial)
     if adp_read.is_adp(line):
         return [adp_read.from_adp(line, _task_of((line.get("id"), otherwise), environment))]
     item = line.get("item_id") or line.get("task_id") or otherwise
@@ -130,12 +153,11 @@ def _trajectories(line: Mapping[str, Any], environment: str | None, where: _Plac
     return [from_line(line, Task(str(item), named))]
 
 
-def _of_atif(line: Mapping[str, Any], environment: str | None, otherwise: str, file: Path) -> list[Trajectory]:
-    """With the outcome that Harbor keeps beside a document of another's; a run's last trajectory has the reward."""
+def _of_atif(line: Mapping[str, Any], environment: str | None, otherwise: str, trial: HarborTrial) -> list[Trajectory]:
+    """With the outcome of the trial, if another's; a run's last trajectory has the reward."""
     ours = atif_read.task_of(line)
     if ours is not None:
         return atif_read.from_atif(line, ours)
-    trial = trial_of(file) or HarborTrial(None, None)
     ids = (trial.task, line.get("trajectory_id"), line.get("session_id"), otherwise)
     *before, last = atif_read.from_atif(line, _task_of(ids, environment))
     judged = [trial.judge(one, is_last=False) for one in before]
