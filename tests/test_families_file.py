@@ -32,6 +32,22 @@ def test_a_lock_of_a_folder_that_was_put_away_is_none(tmp_path, monkeypatch):
         pass
 
 
+@pytest.mark.parametrize("fault", [BlockingIOError, FileNotFoundError, OSError])
+def test_a_lock_that_is_refused_leaves_nothing_open(tmp_path, monkeypatch, fault):
+    opened = []
+
+    def refused(held, how):
+        opened.append(held)
+        raise fault
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with pytest.raises((ConfigurationError, fault)), only_writer(tmp_path / "store"):
+        pass
+    [held] = opened
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(held)
+
+
 def test_a_record_that_can_not_be_written_is_known_at_once(tmp_path):
     told = replace(record_of(stairs("a")).trajectory, opening=(user(5),))
     with FamiliesFile(tmp_path / "families", []) as file:

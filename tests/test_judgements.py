@@ -1,7 +1,10 @@
 """The file of judgements: what is done, what is asked again, and who may write there."""
 
+import fcntl
 import json
+from contextlib import ExitStack
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +82,33 @@ def test_a_last_line_that_was_cut_off_is_dropped_and_written_over(tmp_path):
     assert path.read_bytes() == whole
 
 
+def test_whatever_a_machine_that_went_down_left_after_a_judgement_is_dropped(tmp_path):
+    path = written(tmp_path, JUDGED)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"\0\0\0")
+    assert sorted(opened(path).rows) == [0]
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("left", [5, len('{"number": '), 60])
+def test_a_first_line_that_was_cut_off_is_dropped_and_written_over(tmp_path, left):
+    path = written(tmp_path, JUDGED)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:left])
+    file = opened(path)
+    assert (file.rows, path.read_bytes()) == ({}, b"")
+    file.append([JUDGED])
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("text", [b'{"precious": 1}', b"{'number': 1}", b"notes", b'"\xff"', b'{"numb": 1}'])
+def test_a_line_without_an_end_that_is_somebody_elses_stays(tmp_path, text):
+    (tmp_path / "notes").write_bytes(text)
+    with pytest.raises(DataError, match="notes holds no judgements, and something else: give another file"):
+        opened(tmp_path / "notes")
+    assert (tmp_path / "notes").read_bytes() == text
+
+
 def test_rows_are_held_to_the_trajectories_and_named_by_their_line(tmp_path):
     file = opened(written(tmp_path, JUDGED, DOWN))
     file.require_about(3, "digest")
@@ -108,12 +138,36 @@ def test_a_row_without_tries_as_older_files_have_it_can_be_read(tmp_path):
     assert done(tmp_path / "judged.jsonl") == [0]
 
 
-def test_one_judge_at_a_time_writes_to_a_file_that_is_replaced_at_the_end(tmp_path):
+def refused():
+    return pytest.raises(ConfigurationError, match=r"another process is judging, and writes to .*judged\.jsonl")
+
+
+def test_one_judge_at_a_time_writes_to_a_file_also_after_it_was_replaced(tmp_path, monkeypatch):
     path = written(tmp_path, JUDGED)
     with only_judge(path):
-        with pytest.raises(ConfigurationError, match=r"another process is judging, and writes to .*judged.jsonl"):
-            with only_judge(path):
-                pass
+        with refused(), only_judge(path):
+            pass
         opened(path).publish([JUDGED, UNREADABLE])
+        monkeypatch.chdir(tmp_path)
+        with refused(), only_judge(Path("judged.jsonl")):
+            pass
     with only_judge(path):
         assert done(path) == [0, 2]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lock_that_was_opened_before_its_holder_put_it_away_is_none(tmp_path, monkeypatch):
+    path, flock = tmp_path / "judged.jsonl", fcntl.flock
+    first = only_judge(path)
+    first.__enter__()
+
+    def late(held, how):
+        monkeypatch.setattr("fcntl.flock", flock)
+        first.__exit__(None, None, None)
+        third.enter_context(only_judge(path))
+        flock(held, how)
+
+    monkeypatch.setattr("fcntl.flock", late)
+    with ExitStack() as third, refused(), only_judge(path):
+        pass
+    assert list(tmp_path.iterdir()) == []

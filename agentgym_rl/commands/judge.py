@@ -21,6 +21,10 @@ from agentgym_rl.judge.run import judge_all
 from agentgym_rl.judge.settings import AnswerFormat, JudgeSettings
 from agentgym_rl.viewer.judge_table import agreement_table, judge_notes
 
+RELATIVE_HELP = (
+    "All trajectories of a task side by side; a store whose parts each have some of every task is read many times over."
+)
+
 
 def add_to(app: typer.Typer) -> None:
     app.command()(judge)
@@ -30,11 +34,13 @@ def judge(
     trajectories: Annotated[Path, typer.Option(help="A file of `eval --save-trajectories`, or a store's folder.")],
     server: Annotated[str, typer.Option(help="An OpenAI-compatible server's URL, which ends in /v1 on most.")],
     model: Annotated[str, typer.Option(help="The judge's name on that server.")],
-    out: Annotated[Path, typer.Option(help="JSON Lines, a row a trajectory; a run that was stopped goes on there.")],
+    out: Annotated[
+        Path, typer.Option(help="JSON Lines, a row a trajectory; a run that was stopped goes on there.", dir_okay=False)
+    ],
     annotated: Annotated[
         Path | None, typer.Option(help="Folder for the store with the scores as annotations, once none is missing.")
     ] = None,
-    relative: Annotated[bool, typer.Option("--relative", help="All trajectories of a task side by side.")] = False,
+    relative: Annotated[bool, typer.Option("--relative", help=RELATIVE_HELP)] = False,
     rubric: Annotated[Path | None, typer.Option(help="A text file; else the rubric of the package.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder of answers: no question is paid for twice.")] = None,
     answer_format: Annotated[AnswerFormat, typer.Option(help="What the server can hold answers to.")] = "json_schema",
@@ -68,11 +74,14 @@ def judge(
     if annotated and store is None:
         raise ConfigurationError(f"--annotated is for a store's trajectories; {trajectories} is no folder")
     given = StoreGiven(store) if store else FileGiven(trajectories)
-    with only_judge(out), _progress(len(given)) as on_judged:
-        run = asyncio.run(judge_all(settings, given, out, relative, seed, on_judged))
-    is_missing = bool(missing(run.judgements))
-    if annotated and store and not is_missing:
-        annotate_judged(store, annotated, run.judgements)
+    if out.exists() and out.samefile(trajectories):
+        raise ConfigurationError(f"--out must be another file than --trajectories; given for both: {out}")
+    with only_judge(out):
+        with _progress(len(given)) as on_judged:
+            run = asyncio.run(judge_all(settings, given, out, relative, seed, on_judged))
+        is_missing = bool(missing(run.judgements))
+        if annotated and store and not is_missing:
+            annotate_judged(store, annotated, run.judgements)
     console = Console()
     console.print(agreement_table(run.judgements))
     for note in judge_notes(run.judgements, run.spent):

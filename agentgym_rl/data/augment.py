@@ -1,16 +1,16 @@
 """Store -> store with what is made of its trajectories by changing them, played in the environment to the end.
 
 The new store is there whole or not at all. Until then each family that is done is kept beside its place (`unfinished`,
-`families_file`), so an augmentation that was stopped goes on, and gives the store that it would have given. What the
-policy failed, as all does while its server is down, the next one plays again. Which replies are not to be imitated is
-marked turn by turn (`sft_parquet.TRAINED`). Seconds are not kept, so that a seed gives the same store again.
+`families_file`), so an augmentation that was stopped goes on, and gives the store that it would have given; what other
+code had done before stays, and its records name their `code_version`. What the policy failed, as all does while its
+server is down, the next one plays again. Which replies are not to be imitated is marked turn by turn
+(`sft_parquet.TRAINED`). Seconds are not kept, so that a seed gives the same store again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from agentgym_rl.data.derive import done_before, origin_of, write_whole
 from agentgym_rl.data.families_file import FamiliesFile
 from agentgym_rl.data.record import Record
 from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.data.store_held import HeldStore
 from agentgym_rl.data.unfinished import unfinished
 from agentgym_rl.environments import registry
 from agentgym_rl.errors import ConfigurationError
@@ -68,14 +69,12 @@ def augment_store(
     """
     if concurrency < 1:
         raise ConfigurationError(f"concurrency must be at least 1; given: {concurrency}")
-    out, origin, size = Path(out), origin_of(source, _step(wanted)), len(source)
-
-    def parents() -> Iterator[tuple[int, Record]]:
-        return enumerate(islice(source.records(), size))
+    out, held = Path(out), HeldStore(source)
+    origin = origin_of(held, _step(wanted))
 
     def fill(folder: Path) -> None:
         with Appender(TrajectoryStore(folder)) as new:
-            for number, parent in parents():
+            for number, parent in enumerate(held.records()):
                 for record in [parent] * wanted.keep_originals + families.made_of(number):
                     new.append(record)
 
@@ -84,8 +83,8 @@ def augment_store(
             return Augmented(there.store, Report.from_json(there.report), True)
         with FamiliesFile(folder / FAMILIES_FILE, wanted.rules, finish) as families:
             on_parent(len(families), families.report.kept)
-            made = Families(source, wanted, make_policy, concurrency, isolation)
-            missing = ((number, parent) for number, parent in parents() if number not in families)
+            made = Families(held, wanted, make_policy, concurrency, isolation)
+            missing = ((number, parent) for number, parent in enumerate(held.records()) if number not in families)
             asyncio.run(all_or_cancel(_play(missing, made, families, on_parent) for _ in range(concurrency)))
             if families.report.policy_failures and not finish:
                 return Augmented(TrajectoryStore(out), families.report, False)

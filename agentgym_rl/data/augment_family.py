@@ -60,7 +60,7 @@ class Families:
     """Makes the families of a store's records.
 
     Args:
-        source: where they come from.
+        source: where they come from, held to the parts that it had.
         wanted: what is to be made.
         make_policy: of the policy that goes on; called once a try.
         concurrency: how many tries are under way at once.
@@ -81,7 +81,7 @@ class Families:
         self._slots = asyncio.Semaphore(concurrency)
         self._there = source.ids() if wanted.keep_originals else set()
         needs_donors = "recovery" in wanted.rules
-        self._donors = donors_of(TrajectoryStore(source.folder), wanted.seed) if needs_donors else {}
+        self._donors = donors_of(source, wanted.seed) if needs_donors else {}
 
     async def of(self, parent: Record) -> Family:
         """What is made of it."""

@@ -118,7 +118,11 @@ def difference(found: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
 def write_whole(
     out: Path, origin: Mapping[str, Any], fill: Callable[[Path], None], report: Callable[[], dict[str, Any]]
 ) -> Derived:
-    """Write the store beside its place, and put it there once it is whole."""
+    """Write the store beside its place, and put it there once it is whole, unless another process has meanwhile.
+
+    Raises:
+        ConfigurationError: there is something else at `out`.
+    """
     beside = out.with_name(f".{out.name}.{os.getpid()}")
     _remove_leftovers(out)
     beside.mkdir(parents=True)
@@ -126,10 +130,14 @@ def write_whole(
         fill(beside)
         said = report()
         (beside / STEP_FILE).write_text(json.dumps({**origin, "report": said}, indent=1), encoding="utf-8")
-        os.rename(beside, out)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
+        try:
+            os.rename(beside, out)
+        except OSError:
+            if there := done_before(out, origin):
+                return there
+            raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)  # where it is not in its place
     return Derived(TrajectoryStore(out), said, False)
 
 

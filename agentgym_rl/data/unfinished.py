@@ -31,7 +31,7 @@ def unfinished(out: Path, origin: Mapping[str, Any]) -> Iterator[Path]:
     Raises:
         ConfigurationError: there is work of another origin, or another process is at it.
     """
-    folder = out.with_name(f".{out.name}.unfinished")
+    folder = out.parent / f".{out.name}.unfinished"  # not `with_name`: "." has none
     if out.exists() and not folder.exists():
         yield folder
         return
@@ -43,7 +43,7 @@ def unfinished(out: Path, origin: Mapping[str, Any]) -> Iterator[Path]:
             finished = out.exists()
         finally:
             if _is_still(folder, mine) and (finished or not _has_work(folder)):
-                _remove(folder, out)
+                _remove(folder)
 
 
 def _require_same(folder: Path, origin: Mapping[str, Any]) -> None:
@@ -71,8 +71,8 @@ def _has_work(folder: Path) -> bool:
     return any(path.stat().st_size for path in folder.iterdir() if not path.name.startswith(("_", ".")))
 
 
-def _remove(folder: Path, out: Path) -> None:
+def _remove(folder: Path) -> None:
     """In one step, for whoever waits for the lock; a kill then leaves what every step removes."""
-    away = out.with_name(f".{out.name}.{os.getpid()}")
+    away = folder.with_suffix(f".{os.getpid()}")
     os.rename(folder, away)
     shutil.rmtree(away)

@@ -1,21 +1,24 @@
 """Judgements as plain rows, and the file of them: JSON Lines, one row a trajectory, written as the verdicts come.
 
 Invariants: a failed judgement has no score. A file holds the rows of one judge about one list of trajectories, and
-never others; a last line that was cut off while it was written is dropped; of two rows about the same trajectory the
-newer stands.
+never others; a last line that was cut off while it was written is dropped, if it is a judgement's; of two rows about
+the same trajectory the newer stands.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from agentgym_rl.data.only_writer import only_holder
 from agentgym_rl.data.replaced import replaced
 from agentgym_rl.errors import ConfigurationError, DataError, JudgeFailed, NoVerdict
+
+BEGINS = b'{"number": '
+"""So does every row."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +74,17 @@ def missing(rows: Iterable[Judgement]) -> list[Judgement]:
 def only_judge(path: Path) -> Iterator[None]:
     """Be the only process that writes the rows of this file: two would pay for the same verdicts twice.
 
+    The lock is a file beside it, for the file itself is replaced in the end.
+
     Raises:
         ConfigurationError: there is another one.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", encoding="utf-8") as held:
+    lock = path.with_name(f".{path.name}.lock")
+    with only_holder(lock, f"another process is judging, and writes to {path}"):
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigurationError(f"another process is judging, and writes to {path}") from error
-        yield
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 class JudgementsFile:
@@ -134,13 +138,15 @@ class JudgementsFile:
             file.writelines(map(_line, rows))
 
     def _whole_lines(self) -> Iterator[str]:
-        """The lines; what was cut off at the end is removed."""
+        """The lines; what was cut off at the end is removed, where it is known to be a judgement."""
         if not self._path.exists():
             return
         whole = 0
         with open(self._path, "r+b") as file:
             for line in file:
                 if not line.endswith(b"\n"):
+                    if not (whole or BEGINS.startswith(line[: len(BEGINS)])):
+                        raise DataError(f"{self._path} holds no judgements, and something else: give another file")
                     file.truncate(whole)
                     return
                 whole += len(line)
