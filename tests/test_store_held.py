@@ -8,6 +8,7 @@ from doubles_cli import stairs
 from doubles_store import ids, record, store_of
 
 from agentgym_rl.data import augment, augment_family
+from agentgym_rl.data import filter as filtering
 from agentgym_rl.data.augment_family import Augmentation
 from agentgym_rl.data.derive import STEP_FILE
 from agentgym_rl.data.store import TrajectoryStore
@@ -26,6 +27,27 @@ def test_what_is_added_later_is_not_there(tmp_path):
 
 def test_a_store_that_is_not_there_is_empty(tmp_path):
     assert len(HeldStore(TrajectoryStore(tmp_path / "none"))) == 0
+
+
+def test_what_is_added_while_a_filter_looks_is_neither_read_nor_said_to_have_been(tmp_path, monkeypatch):
+    source = store_of(tmp_path / "source", record("a"))
+    real = filtering.derive_by
+
+    def grown(*given):
+        source.append([record("b")])
+        return real(*given)
+
+    monkeypatch.setattr(filtering, "derive_by", grown)
+    done = filtering.filter_store(source, tmp_path / "out", ["min-turns=1"])
+    assert ids(done.store) == ["a"]
+    assert len(json.loads((done.store.folder / STEP_FILE).read_text())["of"]) == 1
+
+
+def test_who_watches_the_store_watches_the_held_one(tmp_path):
+    seen = []
+    store_of(tmp_path / "store", record("a"), record("b"))
+    list(HeldStore(TrajectoryStore(tmp_path / "store", lambda: seen.append(1))).records())
+    assert len(seen) == 2
 
 
 def augmented(folder):

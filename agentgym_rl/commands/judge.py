@@ -13,6 +13,7 @@ from rich.console import Console
 
 from agentgym_rl.commands.store import progress_bar
 from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.data.store_held import HeldStore
 from agentgym_rl.errors import ConfigurationError
 from agentgym_rl.judge.annotate import annotate_judged
 from agentgym_rl.judge.given import FileGiven, StoreGiven
@@ -70,7 +71,7 @@ def judge(
         request_seconds=min(max(60.0, deadline_seconds / tries), deadline_seconds),  # a CPU may need minutes
         deadline_seconds=deadline_seconds,
     )
-    store = TrajectoryStore.existing(trajectories) if trajectories.is_dir() else None
+    store = HeldStore(TrajectoryStore.existing(trajectories)) if trajectories.is_dir() else None
     if annotated and store is None:
         raise ConfigurationError(f"--annotated is for a store's trajectories; {trajectories} is no folder")
     given = StoreGiven(store) if store else FileGiven(trajectories)

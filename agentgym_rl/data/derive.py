@@ -8,6 +8,7 @@ piece by piece (`unfinished`).
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 from agentgym_rl.data.appender import Appender
 from agentgym_rl.data.record import Record
 from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.data.store_held import HeldStore
 from agentgym_rl.errors import ConfigurationError
 
 STEP_FILE = "_step.json"  # `datasets` passes over names that begin with "_"
@@ -52,12 +54,14 @@ def derive(
         ConfigurationError: there is something else at `out`.
     """
 
+    held = HeldStore(source)
+
     def fill(folder: Path) -> None:
         with Appender(TrajectoryStore(folder)) as new:
-            for record in transform(source.records(), folder):
+            for record in transform(held.records(), folder):
                 new.append(record)
 
-    return derive_by(source, out, step, fill, report)
+    return derive_by(held, out, step, fill, report)
 
 
 def derive_by(
@@ -70,7 +74,7 @@ def derive_by(
     """Likewise, for a step that writes the new store by itself.
 
     Args:
-        source: is only read.
+        source: is only read; what is added to it meanwhile may count or not, unless it is a `HeldStore`.
         out: the folder of the new store.
         step: name and settings of the step (JSON values), which tell it from others; of files that it reads, the
             `content_digest` belongs there.
@@ -148,7 +152,7 @@ def content_digest(path: str | Path) -> str:
 
 def _remove_leftovers(out: Path) -> None:
     """What a killed process left; one that still lives has its own."""
-    for path in out.parent.glob(f".{out.name}.*"):
+    for path in out.parent.glob(f".{glob.escape(out.name)}.*"):
         pid = path.name.rpartition(".")[2]
         if pid.isdigit() and not _lives(int(pid)):
             shutil.rmtree(path)

@@ -18,6 +18,7 @@ from agentgym_rl.data.derive import content_digest, derive_by
 from agentgym_rl.data.encodable import encodable
 from agentgym_rl.data.filter_rules import Rule, make_rule
 from agentgym_rl.data.store import TrajectoryStore
+from agentgym_rl.data.store_held import HeldStore
 from agentgym_rl.data.store_rows import Rows
 from agentgym_rl.errors import ConfigurationError
 
@@ -51,6 +52,7 @@ def filter_store(source: TrajectoryStore, out: str | Path, rules: Sequence[str])
     twice = [rule for rule, count in Counter(rules).items() if count > 1]
     if twice:
         raise ConfigurationError(f"the rule {twice[0]!r} stands {Counter(rules)[twice[0]]} times")
+    source = HeldStore(source)
     made = [make_rule(spec, source, rules[:place]) for place, spec in enumerate(rules)]
     counts: Counter[str] = Counter()
 

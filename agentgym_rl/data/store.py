@@ -45,7 +45,7 @@ class TrajectoryStore:
 
     def __init__(self, folder: str | Path, on_record: Callable[[], None] = lambda: None):
         self.folder = Path(folder)
-        self._on_record = on_record
+        self.on_record = on_record
         self.ignored: dict[Path, str] = {}
         self._whole: set[Path] = set()
 
@@ -95,7 +95,7 @@ class TrajectoryStore:
         for part, batch in self._batches(schema().names, query or Query()):
             yield Rows(batch, part)
             for _ in range(batch.num_rows):
-                self._on_record()
+                self.on_record()
 
     def columns(self, *names: str, query: Query | None = None) -> Iterator[tuple[Any, ...]]:
         """These columns of the records, which is much faster than whole records."""

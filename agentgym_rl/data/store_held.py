@@ -8,10 +8,10 @@ from agentgym_rl.data.store import TrajectoryStore
 
 
 class HeldStore(TrajectoryStore):
-    """The parts that a store has now, to be read only; `on_record` of that store is not called."""
+    """The parts that a store has now, to be read only."""
 
     def __init__(self, store: TrajectoryStore):
-        super().__init__(store.folder)
+        super().__init__(store.folder, store.on_record)
         self._parts = store.parts()
 
     def parts(self) -> list[Path]:
