@@ -18,7 +18,7 @@ from agentgym_rl.environments.contract import check_environment
 from agentgym_rl.environments.interpreter import interpreter_of
 from agentgym_rl.environments.process import ProcessEnvironment
 from agentgym_rl.environments.textarena_adapter import INSTALL, SOLO, TextArena
-from agentgym_rl.environments.textarena_opponents import MOVES, Opponent
+from agentgym_rl.environments.textarena_opponents import MOVES, OPPONENTS, PASS, Opponent
 from agentgym_rl.episode import play
 from agentgym_rl.errors import ConfigurationError, EnvironmentFailed
 from agentgym_rl.messages import assistant
@@ -186,6 +186,17 @@ def test_each_game_for_two_is_played_to_its_end(game, two):
 
 
 @needs_textarena
+def test_a_seat_without_a_move_passes_and_the_game_goes_on(game):
+    passes = 0
+    for seed in range(6):
+        game.reset("Othello-v0", seed, max_turns=60)
+        while not (result := game.say(game.expert())).terminated:
+            passes += "has no valid moves and must skip" in said(result)
+        assert result.reward in (-1.0, 0.0, 1.0)
+    assert passes
+
+
+@needs_textarena
 def test_a_game_for_one_player_has_no_expert(game):
     game.reset("2048-v0")
     with pytest.raises(ConfigurationError, match="TextArena's games for one player have no expert"):
@@ -198,14 +209,16 @@ def test_a_game_for_one_player_has_no_expert(game):
 class Pile:
     """A double of TextArena's games for two: take 1 to 3 of a pile; whoever takes the last one wins."""
 
-    def __init__(self, left):
+    def __init__(self, left, may_pass=False):
         info = {seat: {"invalid_move": False} for seat in (0, 1)}
         self.state = SimpleNamespace(error_count=0, game_info=info, current_player_id=1, rewards=None)
-        self.left = left
+        self.left, self.may_pass = left, may_pass
 
     def step(self, move):
         random.random()  # as games that roll dice do
-        number = int(move[1:-1])
+        if move == PASS and self.may_pass:
+            return False, {}
+        number = int(move[1:-1]) if move[1:-1].isdecimal() else 0
         if not 1 <= number <= min(3, self.left):
             self.state.error_count += 1
             return False, {}
@@ -239,6 +252,14 @@ def test_trying_moves_changes_neither_the_game_nor_its_random_numbers():
 def test_an_opponent_without_a_move_is_a_failure_that_shows_the_board():
     with pytest.raises(EnvironmentFailed, match=r"knows no move that the game takes; it was shown: Moves: \[7\]"):
         Opponent("random", "TicTacToe", 0).move(Pile(2), "Moves: [7]")
+
+
+@pytest.mark.parametrize("kind", OPPONENTS)
+def test_an_opponent_whose_board_lists_no_move_passes_where_the_game_lets_it(kind):
+    opponent = Opponent(kind, "TicTacToe", 0)
+    assert opponent.move(Pile(2, may_pass=True), "No valid moves - you may have to skip.") == PASS
+    with pytest.raises(EnvironmentFailed, match="knows no move that the game takes"):
+        opponent.move(Pile(2), "No valid moves - you may have to skip.")
 
 
 # ---- hostile and wrong

@@ -1,8 +1,9 @@
 """Who plays the other seat of a TextArena game: an opponent that plays any move that the game takes.
 
 A move is tried on a copy of the game before it is played, so an opponent makes no invalid ones, whatever the rules are.
-The moves to try are those that the game lists on its board, or else all that its notation can say. An opponent draws
-from a generator of its own, and a trial leaves the game's random numbers where they were.
+The moves to try are those that the game lists on its board, or else all that its notation can say; where a board lists
+none, the turn is passed. An opponent draws from a generator of its own, and a trial leaves the game's random numbers
+where they were.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ OPPONENTS = ("random", "lookahead")
 """`random` plays any move that is taken, each with the same chance; `lookahead` one that wins at once, if one does."""
 LOOKAHEAD_TRIES = 64
 """How many moves are tried to find one that wins."""
+
+PASS = "[pass]"
+"""Any text does where Othello lists no move: a seat without one is skipped on its turn."""
 
 _LISTED = re.compile(r"\[[^\[\]\n]{1,20}\]")
 
@@ -85,7 +89,7 @@ class Opponent:
         Raises:
             EnvironmentFailed: the game takes no move that is known.
         """
-        moves = self._notation() if self._notation is not None else list(dict.fromkeys(_LISTED.findall(board)))
+        moves = self._notation() if self._notation is not None else _listed(board) or [PASS]
         self._chance.shuffle(moves)
         found = None
         for tries, move in enumerate(moves, start=1):
@@ -98,6 +102,10 @@ class Opponent:
         if found is None:
             raise EnvironmentFailed(f"the opponent knows no move that the game takes; it was shown: {board[-300:]}")
         return found
+
+
+def _listed(board: str) -> list[str]:
+    return list(dict.fromkeys(_LISTED.findall(board)))
 
 
 def _tried(world: Any, move: str) -> tuple[bool, bool]:
