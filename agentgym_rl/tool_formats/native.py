@@ -16,7 +16,10 @@ def find(text: str, tools: Sequence[ToolSchema]) -> Found:
 
 
 def render_call(call: ToolCall) -> NoReturn:
-    raise ConfigurationError(f"native calls are no text; the call of {call.name!r} belongs into a message's tool_calls")
+    raise ConfigurationError(
+        f"native calls are no text; the call of {call.name!r} belongs into a message's tool_calls. An expert writes "
+        "text: give its task another tool_format, such as 'hermes'"
+    )
 
 
 def render_tools(tools: Sequence[ToolSchema]) -> str:
