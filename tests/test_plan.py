@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -186,6 +186,8 @@ def test_variables_without_references_stay_what_they_are(variables: dict[str, st
 # Values that hydra reads
 
 
+@example("~")
+@example("it's")
 @given(st.text(st.characters(exclude_characters="\\$", exclude_categories=["C"]), min_size=1, max_size=12))
 def test_hydra_reads_a_value_back_as_the_text_that_it_was(value: str) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentgym_rl.errors import ConfigurationError
 
-_PLAIN = re.compile(r"[\w./:+%@~-]+", re.ASCII)
+_PLAIN = re.compile(r"[\w./:+%@-]+", re.ASCII)
 """A value that hydra reads as text without quotes."""
 
 
