@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import logging
@@ -25,7 +26,7 @@ from agentgym_rl.data.record_rows import schema
 from agentgym_rl.data.store import RECORDS_AT_ONCE, TrajectoryStore
 from agentgym_rl.data.store_query import Query
 from agentgym_rl.errors import DataError
-from agentgym_rl.messages import ToolCall, assistant, user
+from agentgym_rl.messages import Message, ToolCall, assistant, user
 from agentgym_rl.policy import Reply, SampledTokens
 from agentgym_rl.task import Task
 from agentgym_rl.trajectory import Failure, StopReason, Trajectory, Turn
@@ -205,6 +206,12 @@ def test_a_record_that_is_none_is_named(mixed):
     pyarrow.parquet.write_table(broken, mixed.parts()[1])
     with pytest.raises(DataError, match=r"part-000001.*record 'c' can't be read: 'bored' is not a valid StopReason"):
         list(mixed.records())
+
+
+def test_what_is_made_without_its_constructor_has_slots_and_nothing_to_check():
+    for kind in (Message, Reply, SampledTokens, Turn):
+        assert kind.__slots__ == tuple(field.name for field in dataclasses.fields(kind))
+        assert not hasattr(kind, "__post_init__")
 
 
 def with_annotations(store, text):
