@@ -4,6 +4,8 @@ A reply is trained when the environment understood it and no token limit cut it 
 conversation as context. Where a reply was sampled token by token, its ids go along: its text may have other ids when it
 is encoded again, and those would not be what the policy said. What was not worth imitating as a whole is filtered out
 before (`select.py`, `filter.py`); only what can't be imitated is left out here, and said so.
+
+The file is for `SftDataset` (verl_ext): verl's own `MultiTurnSFTDataset` knows neither flags nor ids.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class Fault(Exception):
 class ChatClient:
     """The connections to one server; belongs to the event loop on which it is used.
 
-    Not `openai`'s client: to send a request costs it seven times the CPU time (benchmarks/data), so that
-    one core could not keep a fast server busy.
+    Not `openai`'s client: a request costs it five times the CPU time of a whole verdict (benchmarks/data), so that one
+    core could not keep a fast server busy.
 
     Args:
         url: up to `/chat/completions`.
