@@ -130,7 +130,13 @@ def test_failed_environments_leave_the_step_and_are_counted_until_the_run_has_lo
 def test_the_asynchronous_trainer_trains_and_counts_failures(training: Training, untrained_policy: Path) -> None:
     write_tasks([*TASKS[:3], Task("broken", "doubles:Raises")], training.folder / "tasks.parquet")
     metrics = training.run(
-        untrained_policy, 2, "trainer.v1.trainer_mode=agentgym_async", "agentgym.failures.step_share=1"
+        untrained_policy,
+        2,
+        "trainer.v1.trainer_mode=agentgym_async",
+        "agentgym.failures.step_share=1",
+        "agentgym.history.rerender=true",  # a row a turn
+        "data.max_prompt_length=400",
+        "algorithm.adv_estimator=trajectory_grpo",
     )
     assert [step for step in metrics if step > 0] == [1, 2]
     assert sum(metrics[step]["episode/failed"] for step in (1, 2)) >= 4

@@ -1,6 +1,6 @@
 """Rows of a store as they lie there: what their columns say at once, and the record where it is asked for.
 
-Making a record takes ten times as long as all else that is done with a row. A step that only looks at columns, and
+Making a record takes much longer than all else that is done with a row. A step that only looks at columns, and
 copies rows as they are, makes none.
 """
 
